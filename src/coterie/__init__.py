@@ -1,0 +1,1 @@
+"""Recommendations learnt from people's histories without collecting them."""

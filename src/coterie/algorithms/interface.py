@@ -1,0 +1,159 @@
+"""What an algorithm is: a client step, a server step, a score.
+
+Every private array has a leading client axis, and a device is a cohort of one: the same step trains all simulated
+clients and one real person. `Upload` and `Download` are the only two types that ever cross the network.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from coterie.ragged import Ragged
+
+
+class History(NamedTuple):
+    """What devices know: each client's own training items. Held-out items are not in here."""
+
+    indptr: np.ndarray  # int64[n + 1]
+    items: np.ndarray  # int32[nnz]: her items, distinct and ascending
+    counts: np.ndarray  # float32[nnz]: how many rows stand behind each (1 unless repeats are kept)
+    ratings: np.ndarray  # float32[nnz]
+    forbidden: Ragged  # items that may not be drawn as negatives; her own items under the clean protocol
+    keys: np.ndarray  # uint64[n]: the root of each client's random numbers
+    n_items: int
+
+    @property
+    def n_clients(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.indptr)
+
+
+class Download(NamedTuple):
+    """What the server sends to each client of a cohort."""
+
+    table: np.ndarray  # float32[m, w]: the shared item table
+    dense: np.ndarray  # float32[p]: shared numbers that belong to no item
+    own: np.ndarray | None = None  # float32[c, m, w]: a table for each client, where the method has one
+
+    @property
+    def bytes_per_client(self) -> int:
+        own = 0 if self.own is None else self.own[0].nbytes
+        return self.table.nbytes + self.dense.nbytes + own
+
+
+class Upload(NamedTuple):
+    """What leaves the devices of a cohort in one round."""
+
+    indptr: np.ndarray  # int64[c + 1]: client i's rows are rows[indptr[i]:indptr[i + 1]]
+    rows: np.ndarray  # int32[r]: item numbers
+    values: np.ndarray  # float32[r, w]: one vector for each row
+    dense: np.ndarray  # float32[c, p]: what belongs to no item
+
+    def bytes_per_client(self, n_items: int) -> np.ndarray:
+        """int64[c]: touched rows with their numbers, or the whole table where that is shorter."""
+        width = self.values.shape[1] * 4
+        return np.minimum(np.diff(self.indptr) * (4 + width), n_items * width) + self.dense.shape[1] * 4
+
+
+class Report(NamedTuple):
+    """What a client step says about itself. In the simulator only: on a device it stays there."""
+
+    loss: np.ndarray  # float64[c]: mean loss of the first local pass, before it changed anything
+    examples: np.ndarray  # int64[c]
+    negatives: Ragged | None  # the negatives each client drew, for the leak canary
+
+
+class Sum(NamedTuple):
+    """Uploads added up in fixed point: no order of clients, threads or nodes can change a bit of it."""
+
+    rows: np.ndarray  # int64[m, w]
+    touched: np.ndarray  # int64[m]: how many clients sent this row
+    dense: np.ndarray  # int64[p]
+    clients: np.ndarray  # int64[1]
+
+
+class Algorithm(ABC):
+    """Common to all. A subclass is a final frozen dataclass; its fields are its hyper-parameters."""
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+    sends: ClassVar[str]  # one line: what a person's device sends to the server
+    behaviours: ClassVar[dict[str, dict[str, Any]]]  # named sets of hyper-parameters; "coterie" are the defaults
+    default_rounds: ClassVar[int] = 100
+    collaborative: ClassVar[bool] = True  # learns from others' taste, so the checkerboard world must be learnt
+    draws_negatives: ClassVar[bool] = False
+    home: ClassVar[str] = "fedrap"  # whose paper protocol `--protocol paper` means
+
+    @abstractmethod
+    def score(self, server: Any, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
+        """float32[len(users), m]: each user's score of every item."""
+
+    @abstractmethod
+    def newcomer(self, server: Any, history: History, seed: int) -> Any:
+        """Client state of people who were not in training, solved from their histories on their side."""
+
+    def item_vectors(self, server: Any) -> np.ndarray:
+        """float32[m, k]: vectors whose cosine says how alike two items are."""
+        from coterie.errors import CoterieError
+
+        raise CoterieError(f"{self.name} has no item vectors, so it cannot say which items are alike.")
+
+
+class Federated(Algorithm):
+    """A system whose server holds item-side parameters only."""
+
+    collects: ClassVar[bool] = False  # the server step needs single uploads, not their sum
+    newcomer_rounds: ClassVar[int] = 30  # how long a person who was not in training trains on her own
+
+    @abstractmethod
+    def init_server(self, n_items: int, seed: int) -> Any:
+        """What the server holds before the first round."""
+
+    @abstractmethod
+    def init_clients(self, history: History, seed: int) -> Any:
+        """What never leaves the devices, before the first round."""
+
+    @abstractmethod
+    def download(self, server: Any, ids: np.ndarray, round_: int) -> Download:
+        """What the server sends to these clients."""
+
+    @abstractmethod
+    def client_step(
+        self, clients: Any, ids: np.ndarray, history: History, download: Download, round_: int, seed: int
+    ) -> tuple[Upload, Report]:
+        """Train clients `ids` in place and return what they send."""
+
+    @abstractmethod
+    def server_step(self, server: Any, received: Any, round_: int) -> Any:
+        """Fold what was received (a `Sum`, or an `Upload` of all clients if `collects`) into the next server."""
+
+    def newcomer(self, server: Any, history: History, seed: int) -> Any:
+        """Her own client steps against the finished server; what they would upload is thrown away."""
+        clients = self.init_clients(history, seed)
+        ids = np.arange(history.n_clients)
+        for round_ in range(1, self.newcomer_rounds + 1):
+            self.client_step(clients, ids, history, self.download(server, ids, round_), round_, seed)
+        return clients
+
+
+class Central(Algorithm):
+    """A yardstick that sees everybody's history. `clients` is unused: all it learns is in `server`."""
+
+    default_rounds: ClassVar[int] = 1
+
+    @abstractmethod
+    def init(self, history: History, seed: int) -> Any:
+        """The model before training."""
+
+    @abstractmethod
+    def train(self, server: Any, history: History, round_: int, seed: int) -> tuple[Any, float | None]:
+        """One round (an epoch, or all of a closed form) and its loss."""
+
+    def newcomer(self, server: Any, history: History, seed: int) -> Any:
+        return ()

@@ -1,0 +1,1 @@
+"""Engines run an algorithm's rounds; none of them names an algorithm."""

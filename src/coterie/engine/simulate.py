@@ -1,0 +1,174 @@
+"""All clients in one process: the client step over chunks of the cohort, on all cores, one round at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coterie import rng
+from coterie.algorithms.interface import Central, Download, Federated, History, Report, Sum, Upload
+from coterie.algorithms.server import add, empty_sum, merge
+from coterie.errors import CoterieError
+
+UploadPath = Callable[[Upload, np.ndarray, int], Upload]  # (uploads, client ids, round) -> what the server gets
+Observer = Callable[[np.ndarray, Report], None]  # sees what stays on the devices: for the leak canary, never the server
+
+_CHUNKS_PER_THREAD = 8  # small enough to balance, large enough that a chunk is worth its call
+_MOST_IN_CHUNK = 256
+
+
+class State(NamedTuple):
+    server: Any  # what the server holds
+    clients: Any  # what never leaves the devices
+
+
+class Round(NamedTuple):
+    number: int  # from 1
+    state: State
+    loss: float | None  # mean over the round's examples, before the round changed anything; None: nothing to lose
+    participants: int
+    bytes_up: float  # per participating client
+    bytes_down: float
+    seconds: float
+
+
+class Diverged(CoterieError):
+    """Training produced numbers that are not finite."""
+
+
+def cohort(history: History, size: float | int, dropout: float, seed: int, round_: int) -> np.ndarray:
+    """int64[c]: who takes part in this round, ascending. A share (0..1] or a number of clients, less those who drop."""
+    n = history.n_clients
+    wanted = size if isinstance(size, int) else int(np.ceil(size * n))
+    if not 1 <= wanted <= n:
+        raise CoterieError(f"a cohort of {size} out of {n} clients cannot be formed; give a share in (0, 1] or 1..{n}")
+    ids = np.arange(n)
+    if wanted < n:
+        draws = rng.uniforms(seed, round_, history.keys, rng.COHORT)
+        ids = np.sort(np.argsort(draws, kind="stable")[:wanted])
+    if dropout > 0:
+        ids = ids[rng.uniforms(seed, round_, history.keys[ids], rng.DROPOUT) >= dropout]
+    return ids
+
+
+def start(algorithm: Federated | Central, history: History, seed: int) -> State:
+    """The state before the first round."""
+    if isinstance(algorithm, Central):
+        return State(algorithm.init(history, seed), ())
+    return State(algorithm.init_server(history.n_items, seed), algorithm.init_clients(history, seed))
+
+
+def simulate(
+    algorithm: Federated | Central,
+    history: History,
+    state: State,
+    rounds: range,
+    seed: int,
+    size: float | int = 1.0,
+    dropout: float = 0.0,
+    threads: int = 1,
+    path: UploadPath | None = None,
+    observe: Observer | None = None,
+) -> Iterator[Round]:
+    """Yield each round as it ends. `path` is what happens to uploads on their way to the server."""
+    if isinstance(algorithm, Central):
+        yield from _central(algorithm, history, state, rounds, seed)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for number in rounds:
+            began = time.perf_counter()
+            ids = cohort(history, size, dropout, seed, number)
+            received, losses, examples, up, down = _round(
+                algorithm, history, state, ids, number, seed, threads, pool, path, observe
+            )
+            server = algorithm.server_step(state.server, received, number) if len(ids) else state.server
+            state = State(server, state.clients)
+            loss = float(losses @ examples / max(examples.sum(), 1))
+            seconds = time.perf_counter() - began
+            if not np.isfinite(loss):
+                raise Diverged(f"round {number}: the training loss is {loss}: training has diverged; lower the rates")
+            yield Round(number, state, loss, len(ids), up, down, seconds)
+
+
+def _round(
+    algorithm: Federated,
+    history: History,
+    state: State,
+    ids: np.ndarray,
+    number: int,
+    seed: int,
+    threads: int,
+    pool: ThreadPoolExecutor,
+    path: UploadPath | None,
+    observe: Observer | None,
+) -> tuple[Any, np.ndarray, np.ndarray, float, float]:
+    chunks = _chunks(ids, history, threads)
+    sums: SimpleQueue[Sum] = SimpleQueue()
+    made: list[Sum] = []
+
+    def work(chunk: np.ndarray) -> tuple[Report, int, int, Upload | None]:
+        download: Download = algorithm.download(state.server, chunk, number)
+        upload, report = algorithm.client_step(state.clients, chunk, history, download, number, seed)
+        if observe is not None:
+            observe(chunk, report)
+        if path is not None:
+            upload = path(upload, chunk, number)
+        up = int(upload.bytes_per_client(history.n_items).sum())
+        down = download.bytes_per_client * len(chunk)
+        if algorithm.collects:
+            return report, up, down, upload
+        try:
+            mine = sums.get_nowait()  # one sum for each thread at work, handed on from chunk to chunk
+        except Empty:
+            mine = empty_sum(history.n_items, upload.values.shape[1], upload.dense.shape[1])
+            made.append(mine)
+        add(mine, upload, len(ids))
+        sums.put(mine)
+        return report, up, down, None
+
+    results = list(pool.map(work, chunks))
+    if not results:
+        return None, np.empty(0), np.empty(0), 0.0, 0.0
+    received: Any
+    if algorithm.collects:
+        received = concatenate([upload for *_, upload in results if upload is not None])
+    else:
+        received = made[0]
+        for other in made[1:]:
+            merge(received, other)
+    losses = np.concatenate([report.loss for report, *_ in results])
+    examples = np.concatenate([report.examples for report, *_ in results])
+    up, down = sum(r[1] for r in results), sum(r[2] for r in results)
+    return received, losses, examples, up / len(ids), down / len(ids)
+
+
+def _chunks(ids: np.ndarray, history: History, threads: int) -> list[np.ndarray]:
+    """Cut a cohort into parts of about equal work. No result depends on where the cuts are."""
+    if not len(ids):
+        return []
+    count = max(min(len(ids), threads * _CHUNKS_PER_THREAD), -(-len(ids) // _MOST_IN_CHUNK))
+    work = np.cumsum(history.lengths[ids] + 1)
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, count) / count)
+    return [part for part in np.split(ids, np.unique(cuts)) if len(part)]
+
+
+def concatenate(uploads: list[Upload]) -> Upload:
+    """Uploads of several cohorts, in their order, as one."""
+    indptr = np.zeros(sum(len(u.indptr) - 1 for u in uploads) + 1, np.int64)
+    np.cumsum(np.concatenate([np.diff(u.indptr) for u in uploads]), out=indptr[1:])
+    return Upload(indptr, *(np.concatenate([u[field] for u in uploads]) for field in (1, 2, 3)))
+
+
+def _central(algorithm: Central, history: History, state: State, rounds: range, seed: int) -> Iterator[Round]:
+    for number in rounds:
+        began = time.perf_counter()
+        server, loss = algorithm.train(state.server, history, number, seed)
+        state = State(server, ())
+        if loss is not None and not np.isfinite(loss):
+            raise Diverged(f"round {number}: the training loss is {loss}: training has diverged; lower the rates")
+        yield Round(number, state, loss, history.n_clients, 0.0, 0.0, time.perf_counter() - began)
