@@ -60,6 +60,14 @@ def test_top_lists() -> None:
     assert result.nonfinite == 2
 
 
+@pytest.mark.parametrize("values", [3, 40, 10**6])
+def test_top_lists_are_a_stable_sort(values: int) -> None:
+    rows = np.random.default_rng(values).integers(0, values, (30, 900)).astype(np.float32)
+    rows[0].sort()  # every item replaces another
+    result = rank_all(lambda u: rows[u], ragged([[0]] * 30), (), np.arange(30), 900)
+    np.testing.assert_array_equal(result.top, np.argsort(-rows, axis=1, kind="stable")[:, :50])
+
+
 def test_nonfinite_counts_candidates_only() -> None:
     # A model may mark what it must not recommend with -inf: that is no divergence if the protocol excludes it too.
     assert one_user([-INF, 0.5, 0.1], [1], [0]).scores_finite

@@ -23,28 +23,52 @@ def gather(indptr, items, users, cursor, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _insert_best(keys, top):  # type: ignore[no-untyped-def]
-    """The best places of `keys` into `top`, best first, equal ones by lower number, -1 where too few are finite.
+def _sift(keys, heap, size, item):  # type: ignore[no-untyped-def]
+    """Put `item` in place of the root of a heap whose root is the worst: the lowest key, among equals the last item."""
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        a = heap[child]
+        if child + 1 < size:
+            b = heap[child + 1]
+            if keys[b] < keys[a] or (keys[b] == keys[a] and b > a):
+                child, a = child + 1, b
+        if not (keys[a] < keys[item] or (keys[a] == keys[item] and a > item)):
+            break
+        heap[at] = a
+        at = child
+    heap[at] = item
 
-    A short sorted list: once it is full nearly every item fails the one comparison with its last entry, so this reads
-    the row once instead of sorting it. Excluded items are NaN and non-finite ones -inf: neither is recommended.
+
+@njit(nogil=True, cache=True)
+def _best(keys, top):  # type: ignore[no-untyped-def]
+    """The items with the highest keys into `top`, best first, equal ones by lower number, -1 where too few are finite.
+
+    A heap of the best so far: nearly every item fails the one comparison with its root, so this reads the row once
+    instead of sorting it. Excluded items are NaN and non-finite ones -inf: neither is recommended.
     """
-    size = 0
-    best = np.empty(len(top), keys.dtype)
     top[:] = -1
-    for j in range(len(keys)):
-        key = keys[j]
-        if not key > -np.inf or (size == len(top) and not key > best[size - 1]):
-            continue
-        if size < len(top):
+    size = 0
+    j = 0
+    while j < len(keys) and size < len(top):
+        if keys[j] > -np.inf:
+            at = size  # climb: the newcomer goes above all that are better
+            while at > 0 and keys[top[(at - 1) // 2]] >= keys[j]:
+                top[at] = top[(at - 1) // 2]
+                at = (at - 1) // 2
+            top[at] = j
             size += 1
-        at = size - 1
-        while at > 0 and best[at - 1] < key:
-            best[at] = best[at - 1]
-            top[at] = top[at - 1]
-            at -= 1
-        best[at] = key
-        top[at] = j
+        j += 1
+    while j < len(keys):
+        if keys[j] > keys[top[0]]:  # an equal one that comes later is no better
+            _sift(keys, top, size, j)
+        j += 1
+    for last in range(size - 1, 0, -1):  # the worst to the end, again and again
+        worst = top[0]
+        _sift(keys, top, last, top[last])
+        top[last] = worst
 
 
 @njit(nogil=True, cache=True)
@@ -86,7 +110,7 @@ def rank_full(scores, held_indptr, held, out_indptr, out, ranks, candidates, top
         candidates[u] = m - dropped
         nonfinite += m - dropped - finite
         if top.shape[1] > 0:
-            _insert_best(keys, top[u])
+            _best(keys, top[u])
         for k in range(start, end):
             keys[held[k]] = np.nan  # now only the candidates that are not held out are left to count
         mine.sort()
