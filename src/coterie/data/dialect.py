@@ -1,0 +1,206 @@
+"""Which separator, which header, which column is the user: read off the first lines, and announced."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from coterie.data.problems import shown
+from coterie.errors import CoterieError
+
+SEPARATORS = {"::": "::", "\t": "tab", ",": "comma", ";": "semicolon", "|": "bar", " ": "space"}
+QUOTING = {",", ";", "|"}  # in tab- and ::-separated files a double quote is an ordinary sign
+ROLES = ("user", "item", "rating", "timestamp")
+
+# Header names as people write them, reduced to letters and digits. The first of each list wins over the others.
+KNOWN = {
+    "user": ["userid", "user", "uid", "userno", "username", "customerid", "customer", "reviewerid", "memberid",
+             "visitorid", "personid", "accountid", "msno"],
+    "item": ["itemid", "item", "iid", "movieid", "movie", "artistid", "artist", "productid", "product", "bookid",
+             "book", "songid", "trackid", "asin", "parentasin", "isbn", "sku", "articleid", "businessid", "gameid"],
+    "rating": ["rating", "ratings", "score", "stars", "overall", "count", "weight", "plays", "playcount", "amount",
+               "quantity", "value"],
+    "timestamp": ["timestamp", "time", "ts", "unixreviewtime", "unixtime", "unixtimestamp", "datetime", "ratedat",
+                  "createdat"],
+}  # fmt: skip
+TYPED = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole's headers
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
+
+
+class QuoteError(ValueError):
+    """A quoted field that is not closed on its line, or goes on after the closing quote."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the lines of one file become fields, and which fields matter (numbers from 0)."""
+
+    separator: str
+    names: tuple[str, ...] | None  # None: no header
+    width: int
+    user: int
+    item: int
+    rating: int | None
+    timestamp: int | None
+
+    @property
+    def quoted(self) -> bool:
+        return self.separator in QUOTING
+
+    def split(self, line: str) -> list[str]:
+        return split_line(line, self.separator)
+
+
+def split_line(line: str, separator: str) -> list[str]:
+    """One line as fields. Where quotes count, a field may be "quoted" and a quote inside it doubled."""
+    if '"' not in line or separator not in QUOTING:
+        return line.split(separator)
+    fields, at = [], 0
+    while True:
+        if line.startswith('"', at):
+            end = at + 1
+            while True:
+                end = line.find('"', end)
+                if end < 0:
+                    raise QuoteError("is not closed")
+                if not line.startswith('"', end + 1):
+                    break
+                end += 2
+            fields.append(line[at + 1 : end].replace('""', '"'))
+            at = end + 1
+            if at < len(line) and not line.startswith(separator, at):
+                raise QuoteError("goes on after its closing quote")
+        else:
+            end = line.find(separator, at)
+            end = len(line) if end < 0 else end
+            fields.append(line[at:end])
+            at = end
+        if at >= len(line):
+            return fields
+        at += len(separator)
+
+
+def detect(file: str, lines: list[str], columns: dict[str, str] | None, first_line: int) -> Dialect:
+    """The dialect of a file from its first lines; `columns` names (or numbers, from 1) those that matter."""
+    asked = _asked(columns)
+    present = [sep for sep in SEPARATORS if sep in lines[0]]
+    if not present:
+        raise CoterieError(
+            f"{file}:{first_line}:1: {shown(lines[0])}, expected at least a user and an item column; separate them by "
+            f"one of {', '.join(SEPARATORS.values())}."
+        )
+    if asked:
+        return _by_request(file, lines, asked, present, first_line)
+    headers = {sep: _fields(lines[0], sep) for sep in present}
+    for sep, names in headers.items():
+        found = recognise(names)
+        if found["user"] and found["item"]:
+            chosen = {role: _one(file, role, found[role], names, first_line) for role in ROLES}
+            return _dialect(sep, names, len(names), chosen)
+    for sep in present:
+        shape = [_is_known_shape(_fields(line, sep)) for line in lines[:200]]
+        if shape[0] and sum(shape) >= 0.9 * len(shape):  # a few bad rows are named one by one later
+            return _dialect(sep, None, 4, {"user": 0, "item": 1, "rating": 2, "timestamp": 3})
+    best = max(present, key=lambda sep: (sum(map(bool, recognise(headers[sep]).values())), len(headers[sep])))
+    found = recognise(headers[best])
+    missing = [role for role in ("user", "item") if not found[role]]
+    raise CoterieError(
+        f"{file}:{first_line}:1: {shown(lines[0])}, expected a header with a user and an item column, and "
+        f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; name the columns of this file with "
+        f"--columns, e.g. user=NAME,item=NAME, or by number (user=1,item=2) where it has no header."
+    )
+
+
+def recognise(names: list[str]) -> dict[str, list[int]]:
+    """For each role, the columns that bear one of its names."""
+    plain = [re.sub(r"[^a-z0-9]", "", TYPED.sub("", name.strip().lower())) for name in names]
+    return {role: [at for at, name in enumerate(plain) if name in known] for role, known in KNOWN.items()}
+
+
+def _one(file: str, role: str, found: list[int], names: list[str], first_line: int) -> int | None:
+    """The one column of a role: the only one, or the one with the plainest name."""
+    if len(found) > 1:
+        plain = [re.sub(r"[^a-z0-9]", "", TYPED.sub("", names[at].strip().lower())) for at in found]
+        first = [at for at, name in zip(found, plain, strict=True) if name == KNOWN[role][0]]
+        if len(first) != 1:
+            listed = ", ".join(repr(names[at]) for at in found)
+            raise CoterieError(
+                f"{file}:{first_line}:{found[1] + 1}: {shown(names[found[1]])}, expected one {role} column but "
+                f"{listed} could all be it; say which by number, e.g. --columns {role}={found[0] + 1}."
+            )
+        found = first
+    return found[0] if found else None
+
+
+def _asked(columns: dict[str, str] | None) -> dict[str, str]:
+    asked: dict[str, str] = {}
+    for key, value in (columns or {}).items():
+        role = next((role for role, known in KNOWN.items() if key.lower().replace("_", "") in known), None)
+        if role is None:
+            raise CoterieError(f"columns: unknown key {key!r}, expected some of {', '.join(ROLES)}.")
+        asked[role] = str(value)
+    if asked and not {"user", "item"} <= asked.keys():
+        raise CoterieError("columns: name at least user and item, e.g. user=who,item=what.")
+    return asked
+
+
+def _by_request(file: str, lines: list[str], asked: dict[str, str], present: list[str], first_line: int) -> Dialect:
+    headers = {sep: _fields(lines[0], sep) for sep in present}
+    for sep, names in headers.items():
+        bare = [TYPED.sub("", name) for name in names]
+        if all(value in names or value in bare for value in asked.values()):
+            at = {}
+            for role, value in asked.items():
+                hits = [i for i in range(len(names)) if value in (names[i], bare[i])]
+                if len(hits) > 1:
+                    raise CoterieError(
+                        f"{file}:{first_line}:{hits[1] + 1}: {shown(value)}, expected the {role} column once but the "
+                        f"header names it {len(hits)} times; give its number, e.g. --columns {role}={hits[0] + 1}."
+                    )
+                at[role] = hits[0]
+            return _dialect(sep, names, len(names), at)
+    if not all(value.isascii() and value.isdigit() and int(value) > 0 for value in asked.values()):
+        sep = max(present, key=lambda sep: len(headers[sep]))
+        unknown = [value for value in asked.values() if value not in headers[sep] and not value.isdigit()]
+        raise CoterieError(
+            f"{file}:{first_line}:1: no column {', '.join(map(repr, unknown)) or 'as asked'}, expected one of "
+            f"{', '.join(map(repr, headers[sep]))}; correct --columns (names, or numbers from 1)."
+        )
+    numbers = {role: int(value) - 1 for role, value in asked.items()}
+    counts = {sep: [len(_fields(line, sep)) for line in lines[:200]] for sep in present}
+    sep = max(
+        present, key=lambda sep: (len(set(counts[sep])) == 1, counts[sep][0] > max(numbers.values()), counts[sep][0])
+    )
+    names = headers[sep]
+    if max(numbers.values()) >= len(names):
+        raise CoterieError(
+            f"{file}:{first_line}:1: {len(names)} columns separated by {SEPARATORS[sep]}, expected at least "
+            f"{max(numbers.values()) + 1}; correct --columns."
+        )
+    found = recognise(names)
+    numeric = [at for role, at in numbers.items() if role in ("rating", "timestamp")]
+    is_header = bool(found["user"] or found["item"]) or any(
+        names[at].strip() and not NUMBER.match(names[at]) for at in numeric
+    )
+    return _dialect(sep, names if is_header else None, len(names), numbers)
+
+
+def _dialect(sep: str, names: list[str] | None, width: int, at: dict[str, int] | dict[str, int | None]) -> Dialect:
+    user, item = at["user"], at["item"]
+    assert user is not None and item is not None
+    header = None if names is None else tuple(names)
+    return Dialect(sep, header, width, user, item, at.get("rating"), at.get("timestamp"))
+
+
+def _fields(line: str, sep: str) -> list[str]:
+    try:
+        return [field.strip() for field in split_line(line, sep)]
+    except QuoteError:
+        return [field.strip() for field in line.split(sep)]
+
+
+def _is_known_shape(row: list[str]) -> bool:
+    """Four fields, the third like a rating, the fourth like a time: user, item, rating, timestamp in all such files."""
+    if len(row) != 4 or not (NUMBER.match(row[2]) and NUMBER.match(row[3])):
+        return False
+    return 0 <= float(row[2]) <= 1e6 and 1e8 <= abs(float(row[3])) < 1e19
