@@ -1,1 +1,54 @@
-"""Recommendations learnt from people's histories without collecting them."""
+"""Recommendations learnt from people's histories without collecting them.
+
+    data = coterie.load("ml-100k")
+    run = coterie.run(coterie.FedRAP(dim=32), data, rounds=100, seed=0)
+    run.recommend("196", n=10)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from coterie.algorithms.central.ease import EASE
+    from coterie.algorithms.central.mostpop import MostPop
+    from coterie.algorithms.central.random import Random
+    from coterie.algorithms.fedmf import FedMF
+    from coterie.algorithms.fedrap import FedRAP
+    from coterie.data import Interactions, load, synthetic
+    from coterie.errors import CoterieError
+    from coterie.report.compare import compare
+    from coterie.runs.api import open, resume, run
+    from coterie.runs.run import Run
+
+_PLACES = {
+    "CoterieError": "coterie.errors",
+    "Interactions": "coterie.data",
+    "Run": "coterie.runs.run",
+    "compare": "coterie.report.compare",
+    "load": "coterie.data",
+    "open": "coterie.runs.api",
+    "resume": "coterie.runs.api",
+    "run": "coterie.runs.api",
+    "synthetic": "coterie.data",
+}
+
+__all__ = [
+    "EASE", "CoterieError", "FedMF", "FedRAP", "Interactions", "MostPop", "Random", "Run", "compare", "load", "open",
+    "resume", "run", "synthetic",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `coterie --help` must not wait for a compiler."""
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
+    from coterie.algorithms import CATALOGUE
+
+    for module, cls in CATALOGUE.values():
+        if cls == name:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'coterie' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""A run directory: spec, record, checkpoint, resume."""

@@ -1,0 +1,202 @@
+"""A run's folder: one writer at a time, a record that grows by lines, checkpoints that appear whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from coterie import __version__
+from coterie.errors import CoterieError
+from coterie.runs import tensors
+from coterie.runs.spec import RunSpec, explain
+
+FORMAT = 1
+_IN_MEMORY = 1 << 30  # a best model up to this size waits in memory for the next checkpoint; a larger one is written
+
+
+@final
+class RunDirectory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spec_file = path / "spec.json"
+        self.rounds_file = path / "rounds.jsonl"
+        self.summary_file = path / "summary.json"
+        self.users_file = path / "users.parquet"
+        self.model = path / "model"
+        self.checkpoints = path / "checkpoints"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; a second run is refused. The lock dies with the process, however it dies."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CoterieError(
+                    f"{self.path}: another run is at work in this folder; wait for it, or choose another --out"
+                ) from None
+            yield
+
+    def create(self, spec: RunSpec) -> None:
+        if self.spec_file.exists():
+            raise CoterieError(
+                f"{self.path} already holds a run; `coterie resume {self.path}` goes on with it, or choose another --out"
+            )
+        tensors.write_json(self.spec_file, {"format": FORMAT, "coterie": __version__, **spec.model_dump(mode="json")})
+
+    def spec(self) -> RunSpec:
+        if not self.spec_file.exists():
+            raise CoterieError(f"{self.path}: no spec.json, so this is not a run folder; `coterie run --out` makes one")
+        try:
+            raw = json.loads(self.spec_file.read_text())
+        except ValueError as problem:
+            raise CoterieError(f"{self.spec_file}: damaged: {problem}") from None
+        if raw.get("format") != FORMAT:
+            raise CoterieError(
+                f"{self.spec_file}: run format {raw.get('format')}, written by coterie {raw.get('coterie', 'unknown')}; "
+                f"this is coterie {__version__}, which reads format {FORMAT}"
+            )
+        body = {key: value for key, value in raw.items() if key not in ("format", "coterie")}
+        return _parsed(self.spec_file, body)
+
+    def summary(self) -> dict[str, Any]:
+        if not self.summary_file.exists():
+            raise CoterieError(f"{self.path}: the run is not finished; `coterie resume {self.path}` goes on with it")
+        found: dict[str, Any] = json.loads(self.summary_file.read_text())
+        return found
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """The record so far; a line cut off by a crash is left out."""
+        if not self.rounds_file.exists():
+            return []
+        found = []
+        for line in self.rounds_file.read_text().splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                break
+        return found
+
+    def append_round(self, record: dict[str, Any]) -> None:
+        with self.rounds_file.open("a") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def cut_rounds(self, last: int) -> list[dict[str, Any]]:
+        """Forget what was recorded after round `last`: it will be done again."""
+        kept = [one for one in self.rounds() if one["round"] <= last]
+        part = self.rounds_file.with_suffix(".part")
+        part.write_text("".join(json.dumps(one, allow_nan=False) + "\n" for one in kept))
+        part.replace(self.rounds_file)
+        return kept
+
+    def latest_checkpoint(self) -> Path | None:
+        found = sorted(self.checkpoints.glob("round-*")) if self.checkpoints.exists() else []
+        return found[-1] if found else None
+
+
+def _parsed(path: Path, body: dict[str, Any]) -> RunSpec:
+    from pydantic import ValidationError
+
+    try:
+        return RunSpec.model_validate(body)
+    except ValidationError as problem:
+        raise CoterieError(f"{path}: {explain(problem)}") from None
+
+
+@final
+class Keeper:
+    """Keeps the last state and the best one: checkpoints while running, the model at the end."""
+
+    def __init__(self, directory: RunDirectory, best_round: int = 0, best_path: Path | None = None) -> None:
+        self.directory = directory
+        self.best_round = best_round
+        self._best: Any = None  # in memory, until the next checkpoint
+        self._best_path = best_path  # on disk
+
+    def improved(self, state: Any, round_: int, extra: dict[str, np.ndarray]) -> None:
+        """This state is the best so far."""
+        self.best_round = round_
+        self._best_path = None
+        if tensors.nbytes(state) <= _IN_MEMORY:
+            self._best = tensors.copy(state)
+        else:
+            self._best = None
+            self.checkpoint(state, round_, extra)
+
+    def checkpoint(self, state: Any, round_: int, extra: dict[str, np.ndarray]) -> Path:
+        """Write `checkpoints/round-N` in one rename; older checkpoints go once it stands."""
+        from safetensors.numpy import save_file
+
+        target = self.directory.checkpoints / f"round-{round_:06d}"
+        if target.exists():
+            return target
+        part = self.directory.checkpoints / f".part-{round_:06d}"
+        shutil.rmtree(part, ignore_errors=True)
+        tensors.save(part / "last", state, {"round": round_, "version": __version__})
+        best = part / "best"
+        if self.best_round == round_ and self._best_path is None:
+            _link(part / "last", best)
+        elif self._best is not None:
+            tensors.save(best, self._best, {"round": self.best_round, "version": __version__})
+        elif self._best_path is not None:
+            _link(self._best_path, best)
+        save_file(extra, part / "extra.safetensors")
+        part.replace(target)
+        if best.name and (target / "best").exists():
+            self._best, self._best_path = None, target / "best"
+        for old in self.directory.checkpoints.glob("round-*"):
+            if old != target:
+                shutil.rmtree(old)
+        return target
+
+    def finish(self, last: Path, keep: str) -> tuple[str, str]:
+        """Make `model/` from the best state; returns the hashes of the best and the last model."""
+        best = self._best_path or last / "last"
+        hashes = tensors.read_manifest(best)["sha256"], tensors.read_manifest(last / "last")["sha256"]
+        shutil.rmtree(self.directory.model, ignore_errors=True)
+        if keep != "nothing":
+            part = self.directory.path / ".model.part"
+            shutil.rmtree(part, ignore_errors=True)
+            _link(best, part)
+            part.replace(self.directory.model)
+        return hashes
+
+    def tidy(self, keep: str) -> None:
+        """After the summary stands: drop what the user did not ask to keep."""
+        if keep != "all":
+            shutil.rmtree(self.directory.checkpoints, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same files under another name, without a second copy where the file system can."""
+    target.mkdir(parents=True)
+    for file in source.iterdir():
+        try:
+            os.link(file, target / file.name)
+        except OSError:
+            shutil.copy2(file, target / file.name)
+
+
+def new_directory(out: Path | None, spec: RunSpec) -> Path:
+    """The folder asked for, or a fresh one under runs/ whose name says what is in it."""
+    if out is not None:
+        return out
+    name = Path(spec.data.source or "memory").name.split(":")[0].removesuffix(".gz")
+    stem = f"{spec.algorithm}-{name}-{spec.protocol.name.replace(':', '-')}-seed{spec.seed}"
+    number = 1
+    while True:
+        path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1

@@ -1,0 +1,53 @@
+"""Progress of a run in the terminal: the round, what it costs and brings, and how long it will still take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coterie.runs.spec import RunSpec
+
+
+def shown(records: Iterator[dict[str, Any]], spec: RunSpec, quiet: bool) -> None:
+    """Go through all rounds, showing them unless `quiet`."""
+    if quiet:
+        for _ in records:
+            pass
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if spec.protocol.warning:
+        console.print(f"[bold yellow]{spec.protocol.warning}[/]")
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[said]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+        task = progress.add_task(f"{spec.algorithm} on {spec.data.source}", total=spec.rounds, said="starting")
+        measured = ""
+        for record in records:
+            if "validation" in record:
+                full = record["validation"]["full"]["NDCG@10"]
+                sampled = record["validation"]["sampled"]["HR@10"]
+                measured = f"validation NDCG@10 {full:.4f} full, HR@10 {sampled:.3f} sampled"
+                if not console.is_terminal:
+                    console.print(f"{spec.algorithm} round {record['round']}/{spec.rounds}  {_said(record)}  {measured}")
+            progress.update(task, completed=record["round"], said=f"{_said(record)}  {measured}")
+
+
+def _said(record: dict[str, Any]) -> str:
+    parts = [] if record["loss"] is None else [f"loss {record['loss']:.4f}"]
+    parts.append(f"{record['seconds']:.2f} s")
+    if record["bytes"]["up"]:
+        parts.append(f"{_size(record['bytes']['up'])} up {_size(record['bytes']['down'])} down")
+    return "  ".join(parts)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

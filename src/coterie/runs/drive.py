@@ -1,0 +1,300 @@
+"""Driving a run: rounds from the engine, evaluation, record, checkpoints; and going on where it stopped."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coterie import __version__
+from coterie.algorithms.interface import Federated, History
+from coterie.data.interactions import Interactions
+from coterie.engine.simulate import Diverged, State, simulate, start
+from coterie.errors import CoterieError
+from coterie.evaluate.canary import canary
+from coterie.protocol import CanaryWatch, Prepared, prepare
+from coterie.ragged import Ragged
+from coterie.runs import tensors
+from coterie.runs.directory import Keeper, RunDirectory
+from coterie.runs.measure import Measured, measure
+from coterie.runs.spec import DataSpec, RunSpec
+
+_CHECKPOINT_SHARE = 10  # a checkpoint waits until training took so many times as long as the last one
+
+
+class Interrupted(CoterieError):
+    """Ctrl-C: the round was finished, the state is safe."""
+
+
+class Clock:
+    """Where the seconds went."""
+
+    def __init__(self, spent: dict[str, float] | None = None) -> None:
+        self.spent = {"compile": 0.0, "train": 0.0, "evaluate": 0.0, "total": 0.0} | (spent or {})
+        self._began = time.perf_counter() - self.spent["total"]
+
+    @contextmanager
+    def on(self, what: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.spent[what] += time.perf_counter() - began
+
+    def so_far(self) -> dict[str, float]:
+        return {**self.spent, "total": time.perf_counter() - self._began}
+
+
+class _Progress(NamedTuple):
+    """What a checkpoint holds beside the model."""
+
+    canary: np.ndarray  # draws counted so far
+    seconds: np.ndarray  # float64[3]: compile, train, evaluate
+
+
+def drive(
+    spec: RunSpec, data: Interactions, directory: RunDirectory, threads: int | None = None, resume: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the record of each round as it ends; the summary is on disk when the iterator is done."""
+    threads = threads or os.cpu_count() or 1
+    spec = spec.resolved()
+    check_data(spec.data, data)
+    with directory.locked():
+        if not resume:
+            directory.create(spec)
+        elif directory.summary_file.exists():
+            raise CoterieError(f"{directory.path}: the run is finished; there is nothing to resume")
+        yield from _drive(spec, data, directory, threads)
+
+
+def check_data(spec: DataSpec, data: Interactions) -> None:
+    """A run goes on with the data it began with, or not at all."""
+    if spec.sha256 is not None and spec.sha256 != data.sha256:
+        raise CoterieError(
+            f"{data.name}: the data's hash is {data.sha256[:12]}..., the run was made with {spec.sha256[:12]}...; "
+            "bring back the same data, or start a new run"
+        )
+
+
+def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: int) -> Iterator[dict[str, Any]]:
+    algorithm = spec.build()
+    prepared = prepare(data, spec.protocol, spec.seed)
+    watch = CanaryWatch(prepared) if algorithm.draws_negatives else None
+    state = start(algorithm, prepared.history, spec.seed)
+    done, keeper, clock = 0, Keeper(directory), Clock()
+    records: list[dict[str, Any]] = []
+    found = directory.latest_checkpoint()
+    if found is not None:
+        state, progress = _load(found, state, watch)
+        done = int(tensors.read_manifest(found / "last")["round"])
+        clock = Clock(dict(zip(("compile", "train", "evaluate", "total"), progress.seconds.tolist(), strict=True)))
+        records = directory.cut_rounds(done)
+        best = found / "best"
+        keeper = Keeper(
+            directory,
+            int(tensors.read_manifest(best)["round"]) if best.exists() else 0,
+            best if best.exists() else None,
+        )
+    with clock.on("compile"):
+        warm_up(algorithm, threads)
+    best_value = max((_select(spec, one) for one in records if "validation" in one), default=-math.inf)
+    assert spec.rounds is not None  # resolved
+    rounds = simulate(
+        algorithm, prepared.history, state, range(done + 1, spec.rounds + 1), spec.seed, spec.cohort, spec.dropout,
+        threads, None, watch.observe if watch else None,
+    )  # fmt: skip
+    last_written, cost, since = done, 0.0, time.perf_counter()
+
+    def extra() -> dict[str, np.ndarray]:
+        counts = watch.counts if watch else np.zeros(0, np.int64)
+        return {"canary": counts, "seconds": np.array(list(clock.so_far().values()))}
+
+    with _finish_round_on_interrupt() as interrupted:
+        while True:
+            try:
+                with clock.on("train"):
+                    current = next(rounds, None)
+            except Diverged as problem:
+                raise Diverged(_diverged(problem, directory, last_written)) from None
+            if current is None:
+                break
+            state = current.state
+            bad = tensors.finite(state)
+            if bad is not None:
+                problem = Diverged(f"round {current.number}: {bad} holds numbers that are not finite")
+                raise Diverged(_diverged(problem, directory, last_written))
+            record: dict[str, Any] = {
+                "round": current.number, "loss": current.loss, "participants": current.participants,
+                "bytes": {"up": current.bytes_up, "down": current.bytes_down}, "seconds": current.seconds,
+            }  # fmt: skip
+            last = current.number == spec.rounds
+            if last or current.number % spec.evaluate_every == 0:
+                with clock.on("evaluate"):
+                    record |= measure(algorithm, state, prepared, threads).metrics
+                if _select(spec, record) > best_value:
+                    best_value = _select(spec, record)
+                    keeper.improved(state, current.number, extra())
+            records.append(record)
+            directory.append_round(record)
+            due = current.number % spec.checkpoint_every == 0 and time.perf_counter() - since > _CHECKPOINT_SHARE * cost
+            if last or due or interrupted:
+                began = time.perf_counter()
+                keeper.checkpoint(state, current.number, extra())
+                since = time.perf_counter()
+                last_written, cost = current.number, since - began
+            yield record
+            if interrupted and not last:
+                raise Interrupted(
+                    f"stopped after round {current.number} of {spec.rounds}; `coterie resume {directory.path}` goes on"
+                )
+    _finish(spec, algorithm, prepared, state, directory, keeper, clock, records, watch, threads)
+
+
+def _diverged(problem: Diverged, directory: RunDirectory, last_written: int) -> str:
+    kept = f"the checkpoint of round {last_written} is kept" if last_written else "there is no checkpoint yet"
+    return f"{problem} ({kept} in {directory.path})"
+
+
+def _select(spec: RunSpec, record: dict[str, Any]) -> float:
+    return float(record["validation"][spec.protocol.select_by][spec.protocol.select_metric])
+
+
+def _load(found: Path, template: State, watch: CanaryWatch | None) -> tuple[State, _Progress]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    state = tensors.load(found / "last", template)
+    try:
+        extra = load_file(found / "extra.safetensors")
+        progress = _Progress(extra["canary"], extra["seconds"])
+    except (OSError, KeyError, SafetensorError) as problem:
+        raise CoterieError(f"{found}: damaged: {problem}") from None
+    if watch is not None:
+        watch.counts[:] = progress.canary
+    return state, progress
+
+
+def _finish(
+    spec: RunSpec,
+    algorithm: Any,
+    prepared: Prepared,
+    state: State,
+    directory: RunDirectory,
+    keeper: Keeper,
+    clock: Clock,
+    records: list[dict[str, Any]],
+    watch: CanaryWatch | None,
+    threads: int,
+) -> None:
+    import polars as pl
+
+    checkpoint = directory.latest_checkpoint()
+    assert checkpoint is not None and spec.rounds is not None
+    best_hash, last_hash = keeper.finish(checkpoint, spec.keep)
+    with clock.on("evaluate"):
+        last = measure(algorithm, state, prepared, threads)
+        best = last
+        if keeper.best_round != spec.rounds:
+            best_state = tensors.load(checkpoint / "best", state)
+            best = measure(algorithm, best_state, prepared, threads)
+    names = np.array(prepared.data.user_ids, object)[best.users["user"]]
+    lengths = prepared.history.lengths[best.users["user"]]
+    table = {"user_id": names.tolist(), "history": lengths}
+    table |= {key: value.astype(np.float32) for key, value in best.users.items() if key != "user"}
+    pl.DataFrame(table).write_parquet(directory.users_file)
+    summary = _summary(spec, algorithm, prepared, keeper, records, watch, best, last, threads)
+    summary |= {"seconds": clock.so_far(), "model_sha256": best_hash, "last_model_sha256": last_hash}
+    tensors.write_json(directory.summary_file, summary)
+    keeper.tidy(spec.keep)
+
+
+def _summary(
+    spec: RunSpec,
+    algorithm: Any,
+    prepared: Prepared,
+    keeper: Keeper,
+    records: list[dict[str, Any]],
+    watch: CanaryWatch | None,
+    best: Measured,
+    last: Measured,
+    threads: int,
+) -> dict[str, Any]:
+    data, counts = prepared.data, prepared.counts
+    found: dict[str, Any] = {
+        "coterie": __version__,
+        "algorithm": spec.algorithm,
+        "behaviour": spec.behaviour,
+        "settings": spec.settings,
+        "sends": algorithm.sends,
+        "data": {
+            "name": data.name, "users": data.n_users, "items": data.n_items, "interactions": counts["interactions"],
+            "sha256": spec.data.sha256,
+        },
+        "protocol": {**spec.protocol.model_dump(mode="json"), "counts": counts},
+        "seed": spec.seed,
+        "cohort": spec.cohort,
+        "rounds": spec.rounds,
+        "best_round": keeper.best_round,
+        "metrics": best.metrics,
+        "last": last.metrics,
+    }  # fmt: skip
+    if spec.protocol.warning:
+        found["warning"] = spec.protocol.warning
+        tested = [one for one in records if "test" in one]
+        top = max(tested, key=lambda one: one["test"]["sampled"]["HR@10"])
+        found["best_test"] = {"round": top["round"], "validation": top["validation"], "test": top["test"]}
+    found["canary"], found["valid"] = None, True
+    if watch is not None:
+        held, lists, drawn = watch.draws()
+        sung = canary(held, Ragged(lists.indptr, drawn))
+        found["canary"] = {"HR@10": sung.hr, "chance": sung.chance, "standard_error": sung.standard_error}
+        if sung.leaks and spec.protocol.negatives_avoid == "train":
+            found["valid"] = False
+            found["warning"] = "INVALID: the leak canary sings: held-out items can be told from the training negatives"
+    up, down = (float(np.mean([one["bytes"][way] for one in records])) for way in ("up", "down"))
+    found["bytes"] = {"up": up, "down": down}
+    found["threads"] = threads
+    found["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return found
+
+
+def warm_up(algorithm: Any, threads: int) -> None:
+    """One round on a toy, so that compiling is not counted as training."""
+    n, m = 4, 30
+    items = np.arange(n * 3, dtype=np.int32) % m
+    own = Ragged(np.arange(0, 3 * n + 1, 3), items)
+    ones = np.ones(len(items), np.float32)
+    toy = History(own.indptr, own.items, ones, ones, own, np.arange(n, dtype=np.uint64), m)
+    state = start(algorithm, toy, 0)
+    ids = np.arange(n)
+    if isinstance(algorithm, Federated):
+        for one in simulate(algorithm, toy, state, range(1, 2), 0):
+            state = one.state
+    algorithm.score(state.server, state.clients, toy, ids)
+
+
+@contextmanager
+def _finish_round_on_interrupt() -> Iterator[list[bool]]:
+    """The first Ctrl-C asks for an orderly stop after the round; a second one stops at once."""
+    asked: list[bool] = []
+
+    def ask(signum: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not in the main thread: nobody to interrupt
+        yield asked
+        return
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

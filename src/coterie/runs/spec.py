@@ -1,0 +1,122 @@
+"""A run, said completely: from its spec and its data the same bytes come out again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coterie.algorithms import algorithm_class, make
+from coterie.data.interactions import Interactions
+from coterie.errors import CoterieError
+from coterie.protocol.rules import Protocol
+
+
+class DataSpec(BaseModel):
+    """Where the interactions came from, and their hash, so that a changed file is noticed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: str | None  # a name or a path; None: handed over in memory, so it must be handed over again
+    columns: dict[str, str] | None = None
+    data_dir: str | None = None
+    on_bad_row: Literal["error", "quarantine"] = "error"
+    sha256: str | None = None
+
+
+class RunSpec(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    algorithm: str
+    behaviour: str = "coterie"
+    settings: dict[str, Any] = Field(default_factory=dict)  # the algorithm's fields; all of them once resolved
+    data: DataSpec
+    protocol: Protocol = Protocol()
+    rounds: int | None = Field(default=None, ge=1)  # None: the algorithm's default
+    evaluate_every: int = Field(default=5, ge=1)
+    cohort: float | int = 1.0  # share (a float in (0, 1]) or number of clients in a round
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)  # share of the cohort that drops out, simulated
+    seed: int = Field(default=0, ge=0)
+    checkpoint_every: int = Field(default=10, ge=1)
+    keep: Literal["all", "model", "nothing"] = "all"  # what stays on disk of a finished run beside its record
+
+    def build(self) -> Any:
+        return make(self.algorithm, self.behaviour, **self.settings)
+
+    def resolved(self) -> RunSpec:
+        """Every default written out, so that the record does not depend on a later version's defaults."""
+        algorithm = self.build()
+        rounds = self.rounds if self.rounds is not None else algorithm.default_rounds
+        return self.model_copy(update={"settings": asdict(algorithm), "rounds": rounds})
+
+
+def spec_of(algorithm: Any, data: Interactions, **options: Any) -> RunSpec:
+    """The spec of an algorithm object on loaded data: the Python way in."""
+    source = data.notes.get("source")
+    where = DataSpec(
+        source=None if source is None else str(source),
+        columns=data.notes.get("columns"),  # type: ignore[arg-type]
+        data_dir=data.notes.get("data_dir"),  # type: ignore[arg-type]
+        sha256=data.sha256,
+    )
+    defaults = asdict(algorithm)
+    behaviour = next(
+        (
+            name
+            for name, fields in type(algorithm).behaviours.items()
+            if all(defaults[key] == value for key, value in fields.items()) and fields
+        ),
+        "coterie",
+    )
+    return RunSpec(algorithm=algorithm.name, behaviour=behaviour, settings=defaults, data=where, **options)
+
+
+def read_spec(path: Path) -> RunSpec:
+    """A spec file, with errors that name the key."""
+    try:
+        return RunSpec.model_validate(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise CoterieError(f"{path}: no such spec file; `coterie run --help` lists the flags to use instead") from None
+    except json.JSONDecodeError as problem:
+        raise CoterieError(f"{path}:{problem.lineno}:{problem.colno}: not JSON: {problem.msg}") from None
+    except ValidationError as problem:
+        raise CoterieError(f"{path}: {explain(problem)}") from None
+
+
+def explain(problem: ValidationError) -> str:
+    """Pydantic's findings as sentences: key, what came, what was expected."""
+    lines = []
+    for one in problem.errors():
+        key = ".".join(str(part) for part in one["loc"])
+        lines.append(f"{key}: got {one['input']!r}; {one['msg'][0].lower()}{one['msg'][1:]}")
+    return "; ".join(lines)
+
+
+def parse_setting(algorithm: str, text: str) -> tuple[str, Any]:
+    """`field=value` from the command line, read by the field's type."""
+    from coterie.errors import unknown_name
+
+    field, equals, value = text.partition("=")
+    cls = algorithm_class(algorithm)
+    known = cls.__dataclass_fields__
+    if not equals:
+        raise CoterieError(f"--set {text!r}: expected field=value, for example --set {next(iter(known), 'field')}=1")
+    if field not in known:
+        raise unknown_name(f"setting of {algorithm}", field, list(known))
+    from pydantic import TypeAdapter
+
+    hints = _hints(cls)
+    try:
+        return field, TypeAdapter(hints[field]).validate_python(value)
+    except ValidationError as problem:
+        expected = problem.errors()[0]["msg"]
+        raise CoterieError(f"--set {field}={value}: {expected[0].lower()}{expected[1:]}") from None
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    from typing import get_type_hints
+
+    return get_type_hints(cls)
