@@ -9,12 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.data.commands import app as data_app
 from coterie.errors import CoterieError
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Recommendations learnt from people's histories without collecting them.",
 )  # fmt: skip
+
+app.add_typer(data_app, name="data", help="Data sets: list, fetch, inspect, convert.")
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
@@ -96,6 +99,7 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend to one person, to somebody new by her history, or to everybody."""
+    from coterie.report.lists import recommendations
     from coterie.runs.run import Run
 
     found = Run(directory)
@@ -115,7 +119,7 @@ def recommend(
     if as_json:
         print(json.dumps([one._asdict() for one in picked], indent=1, ensure_ascii=False))
         return
-    _print_list(f"top {len(picked)} for {user or 'this history'}", picked)
+    _console().print(recommendations(f"top {len(picked)} for {user or 'this history'}", picked))
 
 
 @app.command()
@@ -126,13 +130,14 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Items like one item."""
+    from coterie.report.lists import recommendations
     from coterie.runs.run import Run
 
     picked = Run(directory).similar_items(item, n)
     if as_json:
         print(json.dumps([one._asdict() for one in picked], indent=1, ensure_ascii=False))
         return
-    _print_list(f"most like {item}", picked)
+    _console().print(recommendations(f"most like {item}", picked))
 
 
 @app.command()
@@ -180,6 +185,14 @@ def evaluate(
 
 
 @app.command()
+def demo(out: Annotated[Path | None, typer.Option(help="Folder for the demo's runs.")] = None) -> None:
+    """Two federated systems beside two yardsticks on synthetic data, in half a minute."""
+    from coterie.demo import demo as show
+
+    show(out)
+
+
+@app.command()
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="Show one system with its settings.")] = None,
     as_json: AsJson = False,
@@ -204,19 +217,6 @@ def _print_summary(found: Any, quiet: bool) -> None:
     user = found.prepared.data.user_ids[0]
     print(f"run directory: {found.path}")
     print(f"next: coterie recommend {found.path} --user {user}   or   coterie compare {found.path} OTHER")
-
-
-def _print_list(title: str, picked: list[Any]) -> None:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    table.add_column("", justify="right")
-    table.add_column("item")
-    table.add_column("title")
-    table.add_column("score", justify="right")
-    for place, one in enumerate(picked, 1):
-        table.add_row(str(place), one.item_id, one.title, f"{one.score:.3f}")
-    _console().print(table)
 
 
 def _console() -> Any:

@@ -62,13 +62,13 @@ def render(rows: list[dict[str, Any]]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from coterie.runs.display import _size
+    from coterie.runs.display import size
 
     datasets = {row["data_sha256"]: row["data"] for row in rows}
     table = Table(title=f"{', '.join(datasets.values())}: test metrics at the best validation round", title_justify="left")
     table.add_column("system")
-    for heading in ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull", "canary\n(chance)",
-                    "up / client\n/ round", "train"):  # fmt: skip
+    for heading in ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull", "leak canary\n/ chance",
+                    "sent up\na round", "train"):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:
         name = row["algorithm"] + ("" if row["behaviour"] == "coterie" else f" {row['behaviour']}")
@@ -76,9 +76,9 @@ def render(rows: list[dict[str, Any]]) -> Any:
             name += f" [{row['protocol']}]"
         if len(datasets) > 1:
             name += f" on {row['data']}"
-        canary = "" if row["canary"] is None else f"{row['canary']['HR@10']:.3f} ({row['canary']['chance']:.3f})"
+        canary = "" if row["canary"] is None else f"{row['canary']['HR@10']:.2f} / {row['canary']['chance']:.2f}"
         cells = [_figure(row[f"{kind}.{metric}"]) for kind, metric in COLUMNS]
-        up = _size(row["bytes_up"]) if row["bytes_up"] else "central" if "central" in row["sends"] else "-"
+        up = size(row["bytes_up"]) if row["bytes_up"] else "central" if "central" in row["sends"] else "-"
         mark = "" if row["valid"] else " INVALID"
         table.add_row(Text(name + mark), *cells, canary, up, f"{row['train_seconds']:.1f} s")
     notes = [Text(f"{row['algorithm']} [{row['protocol']}]: {row['warning']}", "yellow") for row in rows if row["warning"]]

@@ -33,7 +33,10 @@ def shown(records: Iterator[dict[str, Any]], spec: RunSpec, quiet: bool) -> None
                 sampled = record["validation"]["sampled"]["HR@10"]
                 measured = f"validation NDCG@10 {full:.4f} full, HR@10 {sampled:.3f} sampled"
                 if not console.is_terminal:
-                    console.print(f"{spec.algorithm} round {record['round']}/{spec.rounds}  {_said(record)}  {measured}")
+                    console.print(
+                        f"{spec.algorithm} round {record['round']}/{spec.rounds}  {_said(record)}  {measured}",
+                        soft_wrap=True,
+                    )
             progress.update(task, completed=record["round"], said=f"{_said(record)}  {measured}")
 
 
@@ -41,11 +44,11 @@ def _said(record: dict[str, Any]) -> str:
     parts = [] if record["loss"] is None else [f"loss {record['loss']:.4f}"]
     parts.append(f"{record['seconds']:.2f} s")
     if record["bytes"]["up"]:
-        parts.append(f"{_size(record['bytes']['up'])} up {_size(record['bytes']['down'])} down")
+        parts.append(f"{size(record['bytes']['up'])} up {size(record['bytes']['down'])} down")
     return "  ".join(parts)
 
 
-def _size(count: float) -> str:
+def size(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"

@@ -1,0 +1,63 @@
+"""The shape of the package: who may import whom, and that looking at it is quick."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "coterie"
+
+# A package imports only from those before it. What stands outside (errors, ragged, rng) may be used by all.
+ORDER = ["data", "algorithms", "protocol", "engine", "privacy", "evaluate", "runs", "report", "web", "demo", "cli"]
+# Held-out items live in `protocol` alone, so what trains must not know it.
+NEVER = {("algorithms", "data"), ("algorithms", "protocol"), ("engine", "protocol"), ("algorithms", "evaluate")}
+
+
+def _package(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "coterie" and len(parts) > 1 else None
+
+
+def _imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_packages_import_only_downwards() -> None:
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        mine = path.relative_to(SOURCE).with_suffix("").parts[0]
+        if mine not in ORDER or path.name == "commands.py":  # a commands.py is part of the command line
+            continue
+        for module in _imports(path):
+            other = _package(module)
+            if other not in ORDER or other == mine:
+                continue
+            if ORDER.index(other) > ORDER.index(mine) or (mine, other) in NEVER:
+                wrong.append(f"{path.relative_to(SOURCE)} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_engines_name_no_algorithm() -> None:
+    from coterie.algorithms import CATALOGUE
+
+    files = {module.rsplit(".", 1)[1] for module, *_ in CATALOGUE.values()}
+    for path in (SOURCE / "engine").rglob("*.py"):
+        named = {module for module in _imports(path) if module.startswith("coterie.algorithms.")}
+        assert not {module.split(".")[-1] for module in named} & files, path
+
+
+def test_help_does_not_import_the_heavy_parts() -> None:
+    code = (
+        "import sys, coterie.cli; "
+        "print([m for m in ('numba', 'polars', 'scipy', 'torch', 'plotly', 'flwr', 'pydantic') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
