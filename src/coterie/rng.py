@@ -87,6 +87,6 @@ def user_keys(user_ids: Sequence[str], secret: bytes = b"") -> np.ndarray:
     return np.array([int.from_bytes(one, "little") for one in digests], np.uint64)
 
 
-def generator(seed: int, purpose: int) -> np.random.Generator:
-    """A NumPy generator for what belongs to no user (the shared start of the item table)."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, purpose])))
+def generator(seed: int, purpose: int, *more: int) -> np.random.Generator:
+    """A NumPy generator for what belongs to no user (the shared start of the item table; with the round, a shuffle)."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, purpose, *more])))

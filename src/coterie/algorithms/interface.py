@@ -152,8 +152,10 @@ class Central(Algorithm):
         """The model before training."""
 
     @abstractmethod
-    def train(self, server: Any, history: History, round_: int, seed: int) -> tuple[Any, float | None]:
-        """One round (an epoch, or all of a closed form) and its loss."""
+    def train(
+        self, server: Any, history: History, round_: int, seed: int
+    ) -> tuple[Any, float | None] | tuple[Any, float | None, Ragged]:
+        """One round (an epoch, or all of a closed form), its loss and, if it `draws_negatives`, the negatives."""
 
     def newcomer(self, server: Any, history: History, seed: int) -> Any:
         return ()

@@ -77,7 +77,7 @@ def simulate(
 ) -> Iterator[Round]:
     """Yield each round as it ends. `path` is what happens to uploads on their way to the server."""
     if isinstance(algorithm, Central):
-        yield from _central(algorithm, history, state, rounds, seed)
+        yield from _central(algorithm, history, state, rounds, seed, observe)
         return
     with ThreadPoolExecutor(threads) as pool:
         for number in rounds:
@@ -164,11 +164,16 @@ def concatenate(uploads: list[Upload]) -> Upload:
     return Upload(indptr, *(np.concatenate([u[field] for u in uploads]) for field in (1, 2, 3)))
 
 
-def _central(algorithm: Central, history: History, state: State, rounds: range, seed: int) -> Iterator[Round]:
+def _central(
+    algorithm: Central, history: History, state: State, rounds: range, seed: int, observe: Observer | None
+) -> Iterator[Round]:
     for number in rounds:
         began = time.perf_counter()
-        server, loss = algorithm.train(state.server, history, number, seed)
+        server, loss, *drawn = algorithm.train(state.server, history, number, seed)
         state = State(server, ())
+        if observe is not None and drawn:
+            told = Report(np.full(history.n_clients, loss or 0.0), drawn[0].lengths, drawn[0])
+            observe(np.arange(history.n_clients), told)
         if loss is not None and not np.isfinite(loss):
             raise Diverged(f"round {number}: the training loss is {loss}: training has diverged; lower the rates")
         yield Round(number, state, loss, history.n_clients, 0.0, 0.0, time.perf_counter() - began)
