@@ -142,7 +142,7 @@ def split_columns(block: Block, dialect: Dialect, problems: Problems) -> Columns
     lines: list[int] = []
     for line, raw in enumerate(block.data.split(b"\n"), block.first_line):
         raw = raw.removesuffix(b"\r")
-        if not raw.strip():
+        if not raw.strip() and dialect.separator.encode() not in raw:
             continue  # a blank line says nothing, and is no row
         fields = _fields_or_problem(raw, line, dialect)
         if isinstance(fields, Problem):

@@ -24,7 +24,7 @@ KNOWN = {
                   "createdat"],
 }  # fmt: skip
 TYPED = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole's headers
-NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
+NUMBER = re.compile(r" *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *\Z")  # no other digits, no other spaces
 
 
 class QuoteError(ValueError):
@@ -130,6 +130,19 @@ def _one(file: str, role: str, found: list[int], names: list[str], first_line: i
             )
         found = first
     return found[0] if found else None
+
+
+def parse_columns(text: str | None) -> dict[str, str] | None:
+    """`user=who,item=2` as a dictionary; None stays None."""
+    if text is None:
+        return None
+    columns = {}
+    for part in text.split(","):
+        key, sign, value = part.partition("=")
+        if not sign or not value.strip():
+            raise CoterieError(f"columns: {part.strip()!r}, expected role=name or role=number, e.g. user=who,item=2.")
+        columns[key.strip()] = value.strip()
+    return columns
 
 
 def _asked(columns: dict[str, str] | None) -> dict[str, str]:

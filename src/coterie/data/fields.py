@@ -42,7 +42,7 @@ def check(columns: Columns, expect: Expectation, dialect: Dialect, problems: Pro
     ratings = times = None
     if columns.rating is not None:
         if expect.ratings is None:
-            expect.ratings = bool((columns.rating.str.strip_chars() != "").any())
+            expect.ratings = _filled(columns.rating)
         ratings, bad = _ratings(columns.rating, expect)
         doubt = doubt | bad
     if columns.timestamp is not None:
@@ -76,12 +76,16 @@ def _times(column: pl.Series, expect: Expectation) -> tuple[np.ndarray, np.ndarr
         values[usable] = np.floor(real[usable]).astype(np.int64)
         missing &= ~usable
     if expect.unit is None:
-        empty = not (column.str.strip_chars() != "").any()
-        expect.unit = 0 if empty else _unit(values[~missing])
+        expect.unit = _unit(values[~missing]) if _filled(column) else 0
     if expect.unit == 0:
         return np.zeros(len(values), np.int64), (column != "").to_numpy()
     values //= expect.unit
     return values, missing | (values > FARTHEST) | (values < -FARTHEST)
+
+
+def _filled(column: pl.Series) -> bool:
+    """Has this column values, or is it empty but for mistakes?"""
+    return 2 * int((column.str.strip_chars() != "").sum()) >= len(column)
 
 
 def _unit(values: np.ndarray) -> int:
@@ -138,7 +142,7 @@ def read_rating(text: str, expect: Expectation) -> float | Complaint:
     if not expect.ratings:
         if not text.strip():
             return 1.0
-        return Complaint("no rating, as in the rows before", "give every row a rating, or none")
+        return Complaint("no rating, as in the other rows", "give every row a rating, or none")
     if not text.strip():
         return Complaint("a number of 0 or more, as in the other rows", "fill it in or remove the line")
     if not NUMBER.match(text):
@@ -156,7 +160,7 @@ def read_time(text: str, expect: Expectation) -> int | Complaint:
     if not expect.unit:
         if not text.strip():
             return 0
-        return Complaint("no time, as in the rows before", "give every row a time, or none")
+        return Complaint("no time, as in the other rows", "give every row a time, or none")
     if not text.strip():
         return Complaint("a time, as in the other rows", "fill it in or remove the line")
     if not NUMBER.match(text):

@@ -127,12 +127,24 @@ def _prepared(folder: Path) -> Path | None:
     return next((folder / name for name in PREPARED if (folder / name).is_file()), None)
 
 
-def _named(entry: Entry, data_dir: Path | None) -> Path:
-    folders = data_folders(data_dir)
+def is_here(entry: Entry, data_dir: Path | None = None) -> bool:
+    """Can this data set be loaded without fetching it?"""
+    return _find(entry, data_folders(data_dir)) is not None
+
+
+def _find(entry: Entry, folders: list[Path]) -> Path | None:
     for folder in folders:
-        found = _prepared(folder / entry.name) or next(iter(_official(entry, folder)), None)
+        found = _prepared(folder / entry.name) or next(_official(entry, folder), None)
         if found is not None:
             return found
+    return None
+
+
+def _named(entry: Entry, data_dir: Path | None) -> Path:
+    folders = data_folders(data_dir)
+    found = _find(entry, folders)
+    if found is not None:
+        return found
     raise CoterieError(
         f"{entry.name} ({entry.title}) is known but not here. Looked in: {', '.join(map(str, folders))}.\n"
         + entry.how_to_get(folders[0])
