@@ -134,24 +134,25 @@ class Keeper:
 
     def checkpoint(self, state: Any, round_: int, extra: dict[str, np.ndarray]) -> Path:
         """Write `checkpoints/round-N` in one rename; older checkpoints go once it stands."""
-        from safetensors.numpy import save_file
-
         target = self.directory.checkpoints / f"round-{round_:06d}"
         if target.exists():
             return target
         part = self.directory.checkpoints / f".part-{round_:06d}"
         shutil.rmtree(part, ignore_errors=True)
-        tensors.save(part / "last", state, {"round": round_, "version": __version__})
-        best = part / "best"
-        if self.best_round == round_ and self._best_path is None:
-            _link(part / "last", best)
-        elif self._best is not None:
-            tensors.save(best, self._best, {"round": self.best_round, "version": __version__})
-        elif self._best_path is not None:
-            _link(self._best_path, best)
-        save_file(extra, part / "extra.safetensors")
+        try:
+            tensors.save(part / "last", state, {"round": round_, "version": __version__})
+            if self.best_round == round_ and self._best_path is None:
+                _link(part / "last", part / "best")
+            elif self._best is not None:
+                tensors.save(part / "best", self._best, {"round": self.best_round, "version": __version__})
+            elif self._best_path is not None:
+                _link(self._best_path, part / "best")
+            tensors.save_arrays(part / "extra.safetensors", extra)
+        except OSError:
+            shutil.rmtree(part, ignore_errors=True)  # half a checkpoint only takes up room
+            raise
         part.replace(target)
-        if best.name and (target / "best").exists():
+        if (target / "best").exists():
             self._best, self._best_path = None, target / "best"
         for old in self.directory.checkpoints.glob("round-*"):
             if old != target:

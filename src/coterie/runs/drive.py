@@ -8,7 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +70,14 @@ def drive(
             directory.create(spec)
         elif directory.summary_file.exists():
             raise CoterieError(f"{directory.path}: the run is finished; there is nothing to resume")
-        yield from _drive(spec, data, directory, threads)
+        try:
+            yield from _drive(spec, data, directory, threads)
+        except OSError as problem:  # a full disk, a folder that went away
+            found = directory.latest_checkpoint()
+            kept = "there is no checkpoint yet" if found is None else f"{found} is kept"
+            raise CoterieError(
+                f"{directory.path}: writing failed: {problem}; {kept}. Make room, then `coterie resume {directory.path}`"
+            ) from problem
 
 
 def check_data(spec: DataSpec, data: Interactions) -> None:
@@ -88,23 +95,22 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
     watch = CanaryWatch(prepared) if algorithm.draws_negatives else None
     state = start(algorithm, prepared.history, spec.seed)
     done, keeper, clock = 0, Keeper(directory), Clock()
-    records: list[dict[str, Any]] = []
     found = directory.latest_checkpoint()
     if found is not None:
         state, progress = _load(found, state, watch)
         done = int(tensors.read_manifest(found / "last")["round"])
         clock = Clock(dict(zip(("compile", "train", "evaluate", "total"), progress.seconds.tolist(), strict=True)))
-        records = directory.cut_rounds(done)
         best = found / "best"
         keeper = Keeper(
             directory,
             int(tensors.read_manifest(best)["round"]) if best.exists() else 0,
             best if best.exists() else None,
         )
+    records = directory.cut_rounds(done)
     with clock.on("compile"):
         warm_up(algorithm, threads)
     best_value = max((_select(spec, one) for one in records if "validation" in one), default=-math.inf)
-    assert spec.rounds is not None  # resolved
+    assert spec.rounds is not None and spec.cohort is not None  # resolved
     rounds = simulate(
         algorithm, prepared.history, state, range(done + 1, spec.rounds + 1), spec.seed, spec.cohort, spec.dropout,
         threads, None, watch.observe if watch else None,
@@ -143,13 +149,14 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             records.append(record)
             directory.append_round(record)
             due = current.number % spec.checkpoint_every == 0 and time.perf_counter() - since > _CHECKPOINT_SHARE * cost
-            if last or due or interrupted:
+            if last or due:
                 began = time.perf_counter()
                 keeper.checkpoint(state, current.number, extra())
                 since = time.perf_counter()
                 last_written, cost = current.number, since - began
             yield record
             if interrupted and not last:
+                keeper.checkpoint(state, current.number, extra())
                 raise Interrupted(
                     f"stopped after round {current.number} of {spec.rounds}; `coterie resume {directory.path}` goes on"
                 )
@@ -274,8 +281,9 @@ def warm_up(algorithm: Any, threads: int) -> None:
     state = start(algorithm, toy, 0)
     ids = np.arange(n)
     if isinstance(algorithm, Federated):
-        for one in simulate(algorithm, toy, state, range(1, 2), 0):
-            state = one.state
+        with suppress(Diverged):  # wild rates show here already; the run itself will say so
+            for one in simulate(algorithm, toy, state, range(1, 2), 0):
+                state = one.state
     algorithm.score(state.server, state.clients, toy, ids)
 
 

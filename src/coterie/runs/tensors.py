@@ -20,21 +20,14 @@ _FORMAT = 1
 
 def save(directory: Path, state: Any, about: dict[str, Any]) -> str:
     """Write arrays and manifest into `directory` (which must not exist yet) and return the model's hash."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     directory.mkdir(parents=True)
     plain: dict[str, np.ndarray] = {}
     hashes: dict[str, str] = {}
 
     def write(name: str, arrays: dict[str, np.ndarray]) -> None:
         path = directory / name
-        try:
-            save_file({key: np.ascontiguousarray(value) for key, value in arrays.items()}, path)
-        except SafetensorError as problem:  # safetensors wraps the system's error: a full disk, mostly
-            raise OSError(f"cannot write {path}: {problem}") from problem
+        save_arrays(path, arrays)
         hashes[name] = _hash(path)
-        _sync(path)
 
     for name, value in leaves(state):
         if isinstance(value, RowStore):
@@ -47,6 +40,18 @@ def save(directory: Path, state: Any, about: dict[str, Any]) -> str:
     manifest = {"format": _FORMAT, "sha256": model_hash, "files": hashes, **about}
     write_json(directory / MANIFEST, manifest)
     return model_hash
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """One safetensors file, on the disk when this returns."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        save_file({key: np.ascontiguousarray(value) for key, value in arrays.items()}, path)
+    except SafetensorError as problem:  # safetensors wraps the system's error: a full disk, mostly
+        raise OSError(f"cannot write {path}: {problem}") from problem
+    _sync(path)
 
 
 def load(directory: Path, template: Any) -> Any:
