@@ -35,7 +35,9 @@ def run(
     rating_threshold: Annotated[float | None, typer.Option(help="Keep only rows rated at least this.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of training; default is the algorithm's.")] = None,
     evaluate_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = 5,
-    cohort: Annotated[str, typer.Option(help="Share (0.1) or number (100) of clients in a round.")] = "1.0",
+    cohort: Annotated[
+        str | None, typer.Option(help="Share (0.1) or number (100) of clients in a round; default is the algorithm's.")
+    ] = None,
     dropout: Annotated[float, typer.Option(help="Share of each cohort that drops out, simulated.")] = 0.0,
     behaviour: Annotated[str, typer.Option(help="coterie, as_published or as_released.")] = "coterie",
     settings: Annotated[list[str] | None, typer.Option("--set", help="field=value, repeatable.")] = None,
@@ -71,7 +73,7 @@ def run(
                 data=DataSpec(source=data, columns=_pairs(columns), data_dir=None if data_dir is None else str(data_dir),
                               on_bad_row=on_bad_row),  # type: ignore[arg-type]
                 protocol=resolve(protocol, cls.home, split, min_interactions, rating_threshold),
-                rounds=rounds, evaluate_every=evaluate_every, cohort=_cohort(cohort), dropout=dropout, seed=seed,
+                rounds=rounds, evaluate_every=evaluate_every, cohort=None if cohort is None else _cohort(cohort), dropout=dropout, seed=seed,
                 checkpoint_every=checkpoint_every, keep=keep,  # type: ignore[arg-type]
             )  # fmt: skip
         except ValidationError as problem:

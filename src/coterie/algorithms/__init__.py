@@ -13,7 +13,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "random": ("coterie.algorithms.central.random", "Random"),
     "ease": ("coterie.algorithms.central.ease", "EASE"),
     "fedmf": ("coterie.algorithms.fedmf", "FedMF"),
+    "federank": ("coterie.algorithms.federank", "FedeRank"),
     "fedrap": ("coterie.algorithms.fedrap", "FedRAP"),
+    "fedease": ("coterie.algorithms.fedease", "FedEASE"),
+    "fedrecon": ("coterie.algorithms.fedrecon", "FedRecon"),
 }
 
 

@@ -14,6 +14,13 @@ import numpy as np
 from coterie.ragged import Ragged
 
 
+class Sharing(NamedTuple):
+    """What each person chose to share. It stays on her device, like the history it speaks of."""
+
+    pi: np.ndarray  # float64[n]: the share of her items' updates that she lets go; NaN where she left it to the run
+    never: Ragged  # items of hers that never leave as consumed ones, ascending
+
+
 class History(NamedTuple):
     """What devices know: each client's own training items. Held-out items are not in here."""
 
@@ -24,6 +31,7 @@ class History(NamedTuple):
     forbidden: Ragged  # items that may not be drawn as negatives; her own items under the clean protocol
     keys: np.ndarray  # uint64[n]: the root of each client's random numbers
     n_items: int
+    sharing: Sharing | None = None  # people's own choices, where they made any
 
     @property
     def n_clients(self) -> int:
@@ -78,6 +86,17 @@ class Sum(NamedTuple):
     clients: np.ndarray  # int64[1]
 
 
+class Walk(NamedTuple):
+    """What came of many exchanges with one client each, done in one call."""
+
+    server: Any
+    ids: np.ndarray  # int64[c]: who took part, each once, ascending
+    report: Report  # one row for each of `ids`, over all her exchanges
+    touched: np.ndarray  # int64[m]: how often each item's row was sent to the server
+    bytes_up: int  # in all
+    bytes_down: int
+
+
 class Algorithm(ABC):
     """Common to all. A subclass is a final frozen dataclass; its fields are its hyper-parameters."""
 
@@ -86,6 +105,7 @@ class Algorithm(ABC):
     sends: ClassVar[str]  # one line: what a person's device sends to the server
     behaviours: ClassVar[dict[str, dict[str, Any]]]  # named sets of hyper-parameters; "coterie" are the defaults
     default_rounds: ClassVar[int] = 100
+    default_cohort: ClassVar[float | int] = 1.0  # share or number of clients in an exchange, unless the run says other
     collaborative: ClassVar[bool] = True  # learns from others' taste, so the checkerboard world must be learnt
     draws_negatives: ClassVar[bool] = False
     home: ClassVar[str] = "fedrap"  # whose paper protocol `--protocol paper` means
@@ -132,6 +152,19 @@ class Federated(Algorithm):
     @abstractmethod
     def server_step(self, server: Any, received: Any, round_: int) -> Any:
         """Fold what was received (a `Sum`, or an `Upload` of all clients if `collects`) into the next server."""
+
+    def plan(self, history: History, size: float | int, seed: int, round_: int) -> Ragged | None:
+        """Who takes part in each exchange, where a round is an epoch of many; None: one exchange, drawn by the engine."""
+        return None
+
+    def walk(
+        self, server: Any, clients: Any, visits: np.ndarray, history: History, first: int, seed: int
+    ) -> Walk | None:
+        """The exchanges `first`, `first` + 1, ... with one client each, in one call; None: not offered.
+
+        The same as client step, sum and server step for each of `visits` in turn, but for the rounding of the sum.
+        """
+        return None
 
     def newcomer(self, server: Any, history: History, seed: int) -> Any:
         """Her own client steps against the finished server; what they would upload is thrown away."""

@@ -12,8 +12,9 @@ import numpy as np
 
 from coterie import rng
 from coterie.algorithms.interface import Central, Download, Federated, History, Report, Sum, Upload
-from coterie.algorithms.server import add, empty_sum, merge
+from coterie.algorithms.server import Refused, add, empty_sum, merge
 from coterie.errors import CoterieError
+from coterie.ragged import Ragged
 
 UploadPath = Callable[[Upload, np.ndarray, int], Upload]  # (uploads, client ids, round) -> what the server gets
 Observer = Callable[[np.ndarray, Report], None]  # sees what stays on the devices: for the leak canary, never the server
@@ -31,10 +32,11 @@ class Round(NamedTuple):
     number: int  # from 1
     state: State
     loss: float | None  # mean over the round's examples, before the round changed anything; None: nothing to lose
-    participants: int
-    bytes_up: float  # per participating client
+    participants: int  # different clients
+    bytes_up: float  # per participating client, over all her exchanges of this round
     bytes_down: float
     seconds: float
+    touched: np.ndarray | None = None  # int64[m]: how often each item's row reached the server, where it gets sums
 
 
 class Diverged(CoterieError):
@@ -82,17 +84,82 @@ def simulate(
     with ThreadPoolExecutor(threads) as pool:
         for number in rounds:
             began = time.perf_counter()
+            plan = algorithm.plan(history, size, seed, number)
+            if plan is not None:
+                done = _epoch(algorithm, history, state, plan, number, seed, dropout, threads, pool, path, observe)
+                state = done.state
+                yield done
+                continue
             ids = cohort(history, size, dropout, seed, number)
             received, losses, examples, up, down = _round(
                 algorithm, history, state, ids, number, seed, threads, pool, path, observe
             )
             server = algorithm.server_step(state.server, received, number) if len(ids) else state.server
             state = State(server, state.clients)
-            loss = float(losses @ examples / max(examples.sum(), 1))
-            seconds = time.perf_counter() - began
-            if not np.isfinite(loss):
-                raise Diverged(f"round {number}: the training loss is {loss}: training has diverged; lower the rates")
-            yield Round(number, state, loss, len(ids), up, down, seconds)
+            loss = _mean_loss(losses, examples, number)
+            yield Round(number, state, loss, len(ids), up, down, time.perf_counter() - began, _touched(received))
+
+
+def _mean_loss(losses: np.ndarray, examples: np.ndarray, number: int) -> float:
+    loss = float(losses @ examples / max(examples.sum(), 1))
+    if not np.isfinite(loss):
+        raise Diverged(f"round {number}: the training loss is {loss}: training has diverged; lower the rates")
+    return loss
+
+
+def _touched(received: Any) -> np.ndarray | None:
+    return received.touched if isinstance(received, Sum) else None
+
+
+def _epoch(
+    algorithm: Federated,
+    history: History,
+    state: State,
+    plan: Ragged,
+    number: int,
+    seed: int,
+    dropout: float,
+    threads: int,
+    pool: ThreadPoolExecutor,
+    path: UploadPath | None,
+    observe: Observer | None,
+) -> Round:
+    """A round that consists of many exchanges, each with its own cohort; exchanges are numbered through the run."""
+    began = time.perf_counter()
+    first = (number - 1) * plan.users + 1
+    if path is None and dropout == 0 and (plan.lengths == 1).all():
+        walk = algorithm.walk(state.server, state.clients, plan.items, history, first, seed)
+        if walk is not None:
+            if observe is not None:
+                observe(walk.ids, walk.report)
+            loss, each = _mean_loss(walk.report.loss, walk.report.examples, number), max(len(walk.ids), 1)
+            return Round(
+                number, State(walk.server, state.clients), loss, len(walk.ids), walk.bytes_up / each,
+                walk.bytes_down / each, time.perf_counter() - began, walk.touched,
+            )  # fmt: skip
+    server, total, count, up, down, taking_part = state.server, 0.0, 0, 0.0, 0.0, np.zeros(history.n_clients, bool)
+    touched: np.ndarray | None = None
+    for exchange in range(first, first + plan.users):
+        ids = np.sort(plan.of(exchange - first))
+        if dropout > 0:
+            ids = ids[rng.uniforms(seed, exchange, history.keys[ids], rng.DROPOUT) >= dropout]
+        received, losses, examples, sent, got = _round(
+            algorithm, history, State(server, state.clients), ids, exchange, seed, threads, pool, path, observe
+        )
+        if not len(ids):
+            continue
+        server = algorithm.server_step(server, received, exchange)
+        total, count = total + float(losses @ examples), count + int(examples.sum())
+        up, down = up + sent * len(ids), down + got * len(ids)
+        taking_part[ids] = True
+        if isinstance(received, Sum):
+            touched = received.touched if touched is None else touched + received.touched
+    loss = _mean_loss(np.array([total / max(count, 1)]), np.array([count]), number)
+    each = max(int(taking_part.sum()), 1)
+    state = State(server, state.clients)
+    return Round(
+        number, state, loss, int(taking_part.sum()), up / each, down / each, time.perf_counter() - began, touched
+    )
 
 
 def _round(
@@ -127,7 +194,10 @@ def _round(
         except Empty:
             mine = empty_sum(history.n_items, upload.values.shape[1], upload.dense.shape[1])
             made.append(mine)
-        add(mine, upload, len(ids))
+        try:
+            add(mine, upload, len(ids))
+        except Refused as problem:  # in the simulator nobody but training itself can make such numbers
+            raise Diverged(f"round {number}: {problem}; training has diverged: lower the rates") from None
         sums.put(mine)
         return report, up, down, None
 

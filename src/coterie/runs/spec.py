@@ -37,7 +37,7 @@ class RunSpec(BaseModel):
     protocol: Protocol = Protocol()
     rounds: int | None = Field(default=None, ge=1)  # None: the algorithm's default
     evaluate_every: int = Field(default=5, ge=1)
-    cohort: float | int = 1.0  # share (a float in (0, 1]) or number of clients in a round
+    cohort: float | int | None = None  # share (a float in (0, 1]) or number of clients in an exchange; None: default
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)  # share of the cohort that drops out, simulated
     seed: int = Field(default=0, ge=0)
     checkpoint_every: int = Field(default=10, ge=1)
@@ -50,7 +50,8 @@ class RunSpec(BaseModel):
         """Every default written out, so that the record does not depend on a later version's defaults."""
         algorithm = self.build()
         rounds = self.rounds if self.rounds is not None else algorithm.default_rounds
-        return self.model_copy(update={"settings": asdict(algorithm), "rounds": rounds})
+        cohort = self.cohort if self.cohort is not None else algorithm.default_cohort
+        return self.model_copy(update={"settings": asdict(algorithm), "rounds": rounds, "cohort": cohort})
 
 
 def spec_of(algorithm: Any, data: Interactions, **options: Any) -> RunSpec:
