@@ -48,11 +48,14 @@ class Download(NamedTuple):
     table: np.ndarray  # float32[m, w]: the shared item table
     dense: np.ndarray  # float32[p]: shared numbers that belong to no item
     own: np.ndarray | None = None  # float32[c, m, w]: a table for each client, where the method has one
+    rows: np.ndarray | None = None  # int64[c]: how many rows of each table a client is sent, where not all
 
     @property
-    def bytes_per_client(self) -> int:
+    def bytes_per_client(self) -> float:
+        """The mean over the cohort."""
         own = 0 if self.own is None else self.own[0].nbytes
-        return self.table.nbytes + self.dense.nbytes + own
+        share = 1.0 if self.rows is None else float(self.rows.mean()) / len(self.table)
+        return (self.table.nbytes + own) * share + self.dense.nbytes
 
 
 class Upload(NamedTuple):
@@ -75,6 +78,13 @@ class Report(NamedTuple):
     loss: np.ndarray  # float64[c]: mean loss of the first local pass, before it changed anything
     examples: np.ndarray  # int64[c]
     negatives: Ragged | None  # the negatives each client drew, for the leak canary
+
+
+class Collected(NamedTuple):
+    """Single uploads of a round, for servers that need more than their sum. Kept in parts: together they may be large."""
+
+    ids: list[np.ndarray]  # int64[c]: whose uploads each part holds; ascending over all parts
+    uploads: list[Upload]
 
 
 class Sum(NamedTuple):
@@ -151,7 +161,14 @@ class Federated(Algorithm):
 
     @abstractmethod
     def server_step(self, server: Any, received: Any, round_: int) -> Any:
-        """Fold what was received (a `Sum`, or an `Upload` of all clients if `collects`) into the next server."""
+        """Fold what was received (a `Sum`, or `Collected` uploads if `collects`) into the next server."""
+
+    def enrol(self, server: Any, n_clients: int, history: History | None) -> Any:
+        """Make room for what the server keeps for each client, before the first round; called by every engine.
+
+        `history` is there in the simulator only, for the papers' graphs that no real server could draw.
+        """
+        return server
 
     def plan(self, history: History, size: float | int, seed: int, round_: int) -> Ragged | None:
         """Who takes part in each exchange, where a round is an epoch of many; None: one exchange, drawn by the engine."""
@@ -165,6 +182,10 @@ class Federated(Algorithm):
         The same as client step, sum and server step for each of `visits` in turn, but for the rounding of the sum.
         """
         return None
+
+    def seen(self, download: Download, n_items: int, seed: int) -> Any:
+        """The server as a device knows it, for scoring there: its last download in the place of the shared table."""
+        return self.init_server(n_items, seed)._replace(table=download.table)
 
     def newcomer(self, server: Any, history: History, seed: int) -> Any:
         """Her own client steps against the finished server; what they would upload is thrown away."""

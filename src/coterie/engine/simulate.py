@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie import rng
-from coterie.algorithms.interface import Central, Download, Federated, History, Report, Sum, Upload
+from coterie.algorithms.interface import Central, Collected, Download, Federated, History, Report, Sum, Upload
 from coterie.algorithms.server import Refused, add, empty_sum, merge
 from coterie.errors import CoterieError
 from coterie.ragged import Ragged
@@ -62,7 +62,8 @@ def start(algorithm: Federated | Central, history: History, seed: int) -> State:
     """The state before the first round."""
     if isinstance(algorithm, Central):
         return State(algorithm.init(history, seed), ())
-    return State(algorithm.init_server(history.n_items, seed), algorithm.init_clients(history, seed))
+    server = algorithm.enrol(algorithm.init_server(history.n_items, seed), history.n_clients, history)
+    return State(server, algorithm.init_clients(history, seed))
 
 
 def simulate(
@@ -186,7 +187,7 @@ def _round(
         if path is not None:
             upload = path(upload, chunk, number)
         up = int(upload.bytes_per_client(history.n_items).sum())
-        down = download.bytes_per_client * len(chunk)
+        down = round(download.bytes_per_client * len(chunk))
         if algorithm.collects:
             return report, up, down, upload
         try:
@@ -206,7 +207,7 @@ def _round(
         return None, np.empty(0), np.empty(0), 0.0, 0.0
     received: Any
     if algorithm.collects:
-        received = concatenate([upload for *_, upload in results if upload is not None])
+        received = Collected(chunks, [upload for *_, upload in results if upload is not None])
     else:
         received = made[0]
         for other in made[1:]:
