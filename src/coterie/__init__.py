@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_PLACES[name]), name)
     from coterie.algorithms import CATALOGUE
 
-    for module, cls in CATALOGUE.values():
+    for module, cls, *_ in CATALOGUE.values():
         if cls == name:
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'coterie' has no attribute {name!r}")

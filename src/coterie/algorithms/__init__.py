@@ -7,11 +7,21 @@ from typing import Any
 
 from coterie.errors import CoterieError, unknown_name
 
-# name -> module and class; modules are imported when asked for, so that `--help` stays quick
-CATALOGUE: dict[str, tuple[str, str]] = {
+# name -> module and class, and, for a variant, the settings that make it one; modules are imported when asked for,
+# so that `--help` stays quick
+CATALOGUE: dict[str, tuple[str, str] | tuple[str, str, dict[str, Any]]] = {
     "mostpop": ("coterie.algorithms.central.mostpop", "MostPop"),
     "random": ("coterie.algorithms.central.random", "Random"),
     "ease": ("coterie.algorithms.central.ease", "EASE"),
+    "userknn": ("coterie.algorithms.central.userknn", "UserKNN"),
+    "itemknn": ("coterie.algorithms.central.itemknn", "ItemKNN"),
+    "als": ("coterie.algorithms.central.als", "ALS"),
+    "bpr": ("coterie.algorithms.central.bpr", "BPR"),
+    "mf": ("coterie.algorithms.central.mf", "MF"),
+    "ncf": ("coterie.algorithms.central.ncf", "NCF"),
+    "lightgcn": ("coterie.algorithms.central.lightgcn", "LightGCN"),
+    "sgl": ("coterie.algorithms.central.sgl", "SGL"),
+    "multvae": ("coterie.algorithms.central.multvae", "MultVAE"),
     "fedmf": ("coterie.algorithms.fedmf", "FedMF"),
     "federank": ("coterie.algorithms.federank", "FedeRank"),
     "fedrap": ("coterie.algorithms.fedrap", "FedRAP"),
@@ -24,13 +34,19 @@ def algorithm_class(name: str) -> type[Any]:
     """The class of that name, or an error with the list of names."""
     if name not in CATALOGUE:
         raise unknown_name("algorithm", name, list(CATALOGUE))
-    module, cls = CATALOGUE[name]
+    module, cls, *_ = CATALOGUE[name]
     found: type[Any] = getattr(import_module(module), cls)
     return found
 
 
+def presets(name: str) -> dict[str, Any]:
+    """The settings that make a variant of a system; empty for the system itself."""
+    entry = CATALOGUE[name]
+    return entry[2] if len(entry) == 3 else {}
+
+
 def make(name: str, behaviour: str = "coterie", **settings: Any) -> Any:
-    """An algorithm by name: the behaviour's settings first, then those given."""
+    """An algorithm by name: the behaviour's settings first, then the variant's, then those given."""
     cls = algorithm_class(name)
     if behaviour not in cls.behaviours:
         raise unknown_name(f"behaviour of {name}", behaviour, list(cls.behaviours))
@@ -39,6 +55,6 @@ def make(name: str, behaviour: str = "coterie", **settings: Any) -> Any:
         if field not in known:
             raise unknown_name(f"setting of {name}", field, known)
     try:
-        return cls(**{**cls.behaviours[behaviour], **settings})
+        return cls(**{**cls.behaviours[behaviour], **presets(name), **settings})
     except (TypeError, ValueError) as problem:
         raise CoterieError(f"{name}: {problem}") from problem

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from coterie.algorithms import CATALOGUE, algorithm_class
+from coterie.algorithms import CATALOGUE, algorithm_class, presets
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def describe(name: str) -> dict[str, Any]:
         "about": (inspect.getmodule(cls).__doc__ or "").strip(),  # type: ignore[union-attr]
         "citation": cls.citation,
         "sends": cls.sends,
-        "behaviours": cls.behaviours,
+        "behaviours": {behaviour: {**fields, **presets(name)} for behaviour, fields in cls.behaviours.items()},
         "settings": {
             field.name: {"type": str(field.type), "default": field.default, "meaning": meanings.get(field.name, "")}
             for field in dataclasses.fields(cls)
