@@ -1,0 +1,76 @@
+"""Item-kNN: an item is recommended for being like the items she has.
+
+Score = sum over her items of their similarity to the candidate, each item keeping its `neighbours` nearest. Items are
+compared by the cosine of who has them, plain or weighted by TF-IDF or BM25. The similarities are implicit's.
+
+Sarwar, Karypis, Konstan, Riedl: Item-Based Collaborative Filtering Recommendation Algorithms. WWW 2001.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, final
+
+import numpy as np
+import scipy.sparse
+
+from coterie.algorithms.central.ease import binary
+from coterie.algorithms.central.fitting import implicit_model, need
+from coterie.algorithms.interface import Central, History
+
+
+class Server(NamedTuple):
+    """Similarities as a sparse matrix, row by row."""
+
+    indptr: np.ndarray  # int64[m + 1]
+    items: np.ndarray  # int32[nnz]
+    values: np.ndarray  # float32[nnz]
+
+
+def nearest(owners: scipy.sparse.csr_matrix, weighting: str, neighbours: int, k1: float, b: float) -> Server:
+    """For each column of `owners` the `neighbours` columns most like it, itself among them."""
+    with implicit_model("implicit.nearest_neighbours") as module:
+        if weighting == "bm25":
+            model = module.BM25Recommender(K=neighbours, K1=k1, B=b, num_threads=1)
+        else:
+            kind = module.CosineRecommender if weighting == "cosine" else module.TFIDFRecommender
+            model = kind(K=neighbours, num_threads=1)
+        model.fit(owners, show_progress=False)
+    found = model.similarity
+    found.sort_indices()
+    return Server(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data.astype(np.float32))
+
+
+def matrix(server: Server, columns: int) -> scipy.sparse.csr_matrix:
+    shape = (len(server.indptr) - 1, columns)
+    return scipy.sparse.csr_matrix((server.values, server.items, server.indptr), shape=shape)
+
+
+@final
+@dataclass(frozen=True)
+class ItemKNN(Central):
+    neighbours: int = 100  # most alike items kept for each item
+    weighting: Literal["cosine", "tfidf", "bm25"] = "cosine"  # how much each (user, item) pair says
+    k1: float = 1.2  # BM25: how soon repeats stop to count
+    b: float = 0.75  # BM25: how much a popular item is held back
+
+    name: ClassVar[str] = "itemknn"
+    citation: ClassVar[str] = "Sarwar et al., Item-Based Collaborative Filtering, WWW 2001; implicit"
+    sends: ClassVar[str] = "her whole history (central)"
+    behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
+
+    def __post_init__(self) -> None:
+        need("implicit", "central", self.name)
+
+    def init(self, history: History, seed: int) -> Server:
+        return Server(np.zeros(history.n_items + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+    def train(self, server: Server, history: History, round_: int, seed: int) -> tuple[Server, None]:
+        return nearest(binary(history), self.weighting, self.neighbours, self.k1, self.b), None
+
+    def score(self, server: Server, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (binary(history, users) @ matrix(server, history.n_items)).toarray()
+        return found.astype(np.float32)
+
+    def item_vectors(self, server: Server) -> np.ndarray:
+        return matrix(server, len(server.indptr) - 1).toarray()

@@ -1,0 +1,169 @@
+"""LightGCN: vectors smoothed over the graph of who has what, and nothing else.
+
+With A the user-item graph, each edge weighing 1 / sqrt(deg_u deg_i): e = mean over l = 0..layers of A^l e_0, x_ui =
+<e_u, e_i>; BPR on shuffled (user, her item, drawn item) triples plus reg/2 |e_0|^2 of the three; Adam on e_0. A round is
+an epoch. A is symmetric, so the gradient of e_0 is that of e sent through the same propagation: four sparse products a
+step with two layers, and no autograd through them.
+
+Somebody outside training has no e_0 of her own; her vector is what the propagation gives her from her items.
+
+*graph=everything* is the leak behind a published figure (docs/findings/lightgcn-leak.md): the graph also holds the
+validation and test items. Only a paper protocol that hands them out (as items never to be drawn) makes it possible.
+
+He, Deng, Wang, Li, Zhang, Wang: LightGCN. SIGIR 2020.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, final
+
+import numpy as np
+import scipy.sparse
+
+from coterie import rng
+from coterie.algorithms.central.ease import binary
+from coterie.algorithms.central.fitting import Fit, closed, fresh, need, normal, one_thread, opened, pairs, user_start
+from coterie.algorithms.interface import Central, History
+from coterie.errors import CoterieError
+from coterie.ragged import Ragged
+
+
+class Parameters(NamedTuple):
+    nodes: np.ndarray  # float32[n + m, dim]: e_0, users first
+
+
+class Server(NamedTuple):
+    fit: Fit
+    user: np.ndarray  # float32[n, dim]: e of the users
+    item: np.ndarray  # float32[m, dim]: e of the items
+    below: np.ndarray  # float32[m, dim]: what an item hands to somebody new, before division by the root of her degree
+
+
+class Client(NamedTuple):
+    user: np.ndarray  # float32[c, dim]: propagated from the histories of people outside training
+
+
+def edges(history: History, graph: str) -> tuple[np.ndarray, np.ndarray]:
+    """int64[e], int64[e]: user and item of each edge."""
+    lists = Ragged(history.indptr, history.items)
+    if graph == "everything":
+        if len(history.forbidden.items) == len(history.items):
+            raise CoterieError(
+                "graph=everything puts held-out items into the graph; the clean protocol gives them to nobody. It can "
+                "be shown under --protocol paper:fedrap or paper:gpfedrec; otherwise leave graph=train"
+            )
+        lists = history.forbidden
+    return np.repeat(np.arange(lists.users), lists.lengths), lists.items.astype(np.int64)
+
+
+def adjacency(torch: Any, user: np.ndarray, item: np.ndarray, n: int, m: int) -> Any:
+    """Sparse float32[n + m, n + m]: the graph, each edge in both directions and weighed by its ends' degrees."""
+    degrees = np.bincount(user, minlength=n), np.bincount(item, minlength=m)
+    weight = (1.0 / np.sqrt(degrees[0][user] * degrees[1][item])).astype(np.float32)
+    half = scipy.sparse.csr_matrix((weight, (user, item)), shape=(n, m))
+    whole = scipy.sparse.block_array([[None, half], [half.T, None]], format="csr")
+    whole.sort_indices()
+    parts = (torch.from_numpy(one.astype(np.int32)) for one in (whole.indptr, whole.indices))
+    with warnings.catch_warnings():  # torch calls its sparse tensors a beta
+        warnings.simplefilter("ignore")
+        return torch.sparse_csr_tensor(*parts, torch.from_numpy(whole.data.astype(np.float32)), whole.shape)
+
+
+def propagate(graph: Any, nodes: Any, layers: int) -> Any:
+    """Mean over l = 0..layers of A^l nodes. Its own transpose."""
+    total = nodes
+    for _ in range(layers):
+        nodes = graph @ nodes
+        total = total + nodes
+    return total / (layers + 1)
+
+
+def bpr_step(torch: Any, nodes: Any, smooth: Any, n: int, triple: tuple[Any, ...], reg: float) -> tuple[Any, Any]:
+    """The BPR loss on smoothed vectors (a tensor of its own), and weight decay on those beneath it."""
+    user, better, worse = triple
+    places = (user, better + n, worse + n)
+    gather = torch.nn.functional.embedding
+    u, i, j = (gather(one, smooth) for one in places)
+    loss = -torch.nn.functional.logsigmoid((u * (i - j)).sum(1)).mean()
+    decay = sum(gather(one, nodes).square().sum() for one in places) * (reg / 2 / len(user))
+    return loss, decay
+
+
+def finished(torch: Any, fit: Fit, graph: Any, n: int, layers: int, degrees: np.ndarray) -> Server:
+    """The smoothed vectors, and what each item would hand to a new neighbour."""
+    nodes = torch.from_numpy(fit.now.nodes)
+    smooth = propagate(graph, nodes, layers).numpy()
+    lower = propagate(graph, nodes, layers - 1).numpy() * (layers / (layers + 1)) if layers else np.zeros_like(smooth)
+    below = lower[n:] / np.sqrt(np.maximum(degrees, 1))[:, None]
+    return Server(fit, smooth[:n].copy(), smooth[n:].copy(), below.astype(np.float32))
+
+
+def propagated(server: Server, history: History) -> Client:
+    """The vectors of people outside training."""
+    found = binary(history) @ server.below / np.sqrt(np.maximum(history.lengths, 1))[:, None]
+    return Client(found.astype(np.float32))
+
+
+def started(history: History, dim: int, start: float, seed: int) -> Server:
+    item = normal(seed, rng.ITEM_START, (history.n_items, dim), start)
+    user = user_start(history, dim, start, seed)
+    return Server(fresh(Parameters(np.vstack([user, item]))), user, item, np.zeros_like(item))
+
+
+@final
+@dataclass(frozen=True)
+class LightGCN(Central):
+    dim: int = 32  # length of user and item vectors
+    layers: int = 2  # how far along the graph vectors are smoothed
+    lr: float = 0.005  # Adam's step size
+    reg: float = 1e-3  # weight decay of the vectors a triple touches
+    batch: int = 2048  # triples in a step
+    start: float = 0.1  # deviation of the first vectors
+    graph: Literal["train", "everything"] = "train"  # everything: held-out items too, the leak; paper protocol only
+
+    name: ClassVar[str] = "lightgcn"
+    citation: ClassVar[str] = "He et al., LightGCN, SIGIR 2020"
+    sends: ClassVar[str] = "her whole history (central)"
+    default_rounds: ClassVar[int] = 60
+    draws_negatives: ClassVar[bool] = True
+    behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
+
+    def __post_init__(self) -> None:
+        need("torch", "neural", self.name)
+
+    def init(self, history: History, seed: int) -> Server:
+        return started(history, self.dim, self.start, seed)
+
+    def train(self, server: Server, history: History, round_: int, seed: int) -> tuple[Server, float, Ragged]:
+        user, item = edges(history, self.graph)
+        *triples, drawn = pairs(history, seed, round_)
+        n, total = history.n_clients, 0.0
+        with one_thread() as torch:
+            graph = adjacency(torch, user, item, n, history.n_items)
+            p, adam = opened(torch, server.fit, self.lr)
+            for first in range(0, len(triples[0]), self.batch):
+                triple = tuple(torch.from_numpy(one[first : first + self.batch]) for one in triples)
+                smooth = propagate(graph, p.nodes.detach(), self.layers).requires_grad_()
+                adam.zero_grad()
+                loss, decay = bpr_step(torch, p.nodes, smooth, n, triple, self.reg)
+                (loss + decay).backward()
+                p.nodes.grad += propagate(graph, smooth.grad, self.layers)
+                adam.step()
+                total += loss.item() * len(triple[0])
+            fit = closed(p, adam)
+            degrees = np.bincount(item, minlength=history.n_items)
+            trained = finished(torch, fit, graph, n, self.layers, degrees)
+        return trained, total / max(len(triples[0]), 1), drawn
+
+    def newcomer(self, server: Server, history: History, seed: int) -> Client:
+        return propagated(server, history)
+
+    def score(self, server: Server, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
+        user = clients.user if isinstance(clients, Client) else server.user
+        found: np.ndarray = user[users] @ server.item.T
+        return found
+
+    def item_vectors(self, server: Server) -> np.ndarray:
+        return server.item
