@@ -10,7 +10,9 @@ from coterie.ragged import Ragged, from_pairs, ragged
 from coterie.rng import user_keys
 
 
-def interactions(lists: list[list[int]], times: list[list[int]] | None = None, n_items: int | None = None) -> Interactions:
+def interactions(
+    lists: list[list[int]], times: list[list[int]] | None = None, n_items: int | None = None
+) -> Interactions:
     """Histories as written down, in time order unless times are given."""
     together = ragged(lists)
     count = n_items or int(together.items.max()) + 1

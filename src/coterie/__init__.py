@@ -1,8 +1,8 @@
 """Recommendations learnt from people's histories without collecting them.
 
-    data = coterie.load("ml-100k")
-    run = coterie.run(coterie.FedRAP(dim=32), data, rounds=100, seed=0)
-    run.recommend("196", n=10)
+data = coterie.load("ml-100k")
+run = coterie.run(coterie.FedRAP(dim=32), data, rounds=100, seed=0)
+run.recommend("196", n=10)
 """
 
 from __future__ import annotations

@@ -30,7 +30,10 @@ def run(
     algorithm: Annotated[str | None, typer.Option(help="Which system; `coterie algorithms` lists them.")] = None,
     data: Annotated[str, typer.Option(help="A named data set, a file, or `synthetic`.")] = "synthetic",
     protocol: Annotated[str, typer.Option(help="clean, paper, or paper:NAME.")] = "clean",
-    split: Annotated[str | None, typer.Option(help="leave-one-out (default) or temporal-ratio.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="leave-one-out (default), temporal-ratio, global-time, ratio or k-fold.")
+    ] = None,
+    fold: Annotated[int | None, typer.Option(help="With --split k-fold: which fold is the test.")] = None,
     min_interactions: Annotated[int | None, typer.Option(help="Fewer: the user trains but is not tested.")] = None,
     rating_threshold: Annotated[float | None, typer.Option(help="Keep only rows rated at least this.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of training; default is the algorithm's.")] = None,
@@ -70,10 +73,11 @@ def run(
             said = RunSpec(
                 algorithm=algorithm, behaviour=behaviour,
                 settings=dict(parse_setting(algorithm, one) for one in settings or []),
-                data=DataSpec(source=data, columns=_pairs(columns), data_dir=None if data_dir is None else str(data_dir),
-                              on_bad_row=on_bad_row),  # type: ignore[arg-type]
-                protocol=resolve(protocol, cls.home, split, min_interactions, rating_threshold),
-                rounds=rounds, evaluate_every=evaluate_every, cohort=None if cohort is None else _cohort(cohort), dropout=dropout, seed=seed,
+                data=DataSpec(source=data, columns=_pairs(columns), on_bad_row=on_bad_row,  # type: ignore[arg-type]
+                              data_dir=None if data_dir is None else str(data_dir)),
+                protocol=resolve(protocol, cls.home, split, min_interactions, rating_threshold, fold),
+                rounds=rounds, evaluate_every=evaluate_every, dropout=dropout, seed=seed,
+                cohort=None if cohort is None else _cohort(cohort),
                 checkpoint_every=checkpoint_every, keep=keep,  # type: ignore[arg-type]
             )  # fmt: skip
         except ValidationError as problem:
@@ -210,12 +214,13 @@ def algorithms(
 
 def _print_summary(found: Any, quiet: bool) -> None:
     from coterie.report.compare import compare as side_by_side
-    from coterie.report.compare import render
+    from coterie.report.compare import counted, render
 
     if quiet:
         print(found.path)
         return
     _console().print(render(side_by_side([found])))
+    print(counted(found.summary))
     user = found.prepared.data.user_ids[0]
     print(f"run directory: {found.path}")
     print(f"next: coterie recommend {found.path} --user {user}   or   coterie compare {found.path} OTHER")
@@ -233,7 +238,9 @@ def _pairs(columns: list[str] | None) -> dict[str, str] | None:
     pairs = [one.partition("=") for text in columns for one in text.split(",")]
     for key, equals, value in pairs:
         if not (equals and key and value):
-            raise CoterieError(f"--columns {key}{equals}{value}: expected user=NAME, item=NAME, rating=NAME or time=NAME")
+            raise CoterieError(
+                f"--columns {key}{equals}{value}: expected user=NAME, item=NAME, rating=NAME or time=NAME"
+            )
     return {key: value for key, _, value in pairs}
 
 
@@ -241,7 +248,9 @@ def _cohort(text: str) -> float | int:
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
-        raise CoterieError(f"--cohort {text}: expected a share such as 0.1 or a number of clients such as 100") from None
+        raise CoterieError(
+            f"--cohort {text}: expected a share such as 0.1 or a number of clients such as 100"
+        ) from None
 
 
 def main() -> None:

@@ -25,9 +25,7 @@ def demo(out: Path | None = None, seed: int = 0) -> list[Path]:
         f"[bold]Synthetic data:[/] {data.n_users} people, {data.n_items} films, {len(data):,} interactions. "
         "Each person is one client; her last film is held out for the test, the one before for validation.\n"
     )
-    runs = [
-        run(make(name), data, out=folder / name, seed=seed, evaluate_every=10, quiet=False) for name in SYSTEMS
-    ]
+    runs = [run(make(name), data, out=folder / name, seed=seed, evaluate_every=10, quiet=False) for name in SYSTEMS]
     console.print(render(compare(runs)))
     user = data.user_ids[0]
     console.print(recommendations(f"top 10 for {user}, from fedrap on her own device", runs[-1].recommend(user, n=10)))

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 # What a number is drawn for. Two purposes never share a stream.
-NEGATIVES, SHUFFLE, COHORT, DROPOUT, CANDIDATES, USER_START, ITEM_START, SHARING, SPLIT, NOISE = range(1, 11)
+NEGATIVES, SHUFFLE, COHORT, DROPOUT, CANDIDATES, USER_START, ITEM_START, SHARING, SPLIT, NOISE, GRAPH = range(1, 12)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_A = np.uint64(0xBF58476D1CE4E5B9)

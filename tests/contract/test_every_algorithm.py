@@ -166,7 +166,7 @@ def test_scores_that_are_not_finite_never_count(name: str) -> None:
 @every
 def test_a_newcomer_is_served_from_her_history_alone(name: str) -> None:
     algorithm = _available(name)
-    history, likes = checkerboard()
+    history, _ = checkerboard()
     state = start(algorithm, history, 0)
     for one in simulate(algorithm, history, state, range(1, min(algorithm.default_rounds, 60) + 1), 0, threads=2):
         state = one.state

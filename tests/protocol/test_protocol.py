@@ -49,7 +49,11 @@ def test_temporal_ratio_by_hand() -> None:
 def test_repeats_are_merged_at_their_last_occurrence() -> None:
     data = interactions([[0, 1, 2, 0, 3]], times=[[1, 2, 3, 4, 0]])
     found = prepare(data, resolve("clean"), 0)
-    assert (found.train.of(0).tolist(), found.validation.of(0).tolist(), found.test.of(0).tolist()) == ([1, 3], [2], [0])
+    assert (found.train.of(0).tolist(), found.validation.of(0).tolist(), found.test.of(0).tolist()) == (
+        [1, 3],
+        [2],
+        [0],
+    )
     assert found.counts["merged"] == 1 and found.counts["interactions"] == 4
 
 
@@ -89,7 +93,9 @@ def test_clean_training_is_a_function_of_training_items_alone(seed: int, split: 
     np.testing.assert_array_equal(again.history.forbidden.items, again.history.items)
     for user in found.users:
         held_out = {*found.test.of(user).tolist(), *found.validation.of(user).tolist()}
-        assert not held_out & {*found.history.items[found.history.indptr[user] : found.history.indptr[user + 1]].tolist()}
+        assert not held_out & {
+            *found.history.items[found.history.indptr[user] : found.history.indptr[user + 1]].tolist()
+        }
 
 
 def test_sampled_candidates_are_untouched_distinct_and_disjoint() -> None:
@@ -97,8 +103,12 @@ def test_sampled_candidates_are_untouched_distinct_and_disjoint() -> None:
     lists = [draw.choice(500, 30, replace=False).tolist() for _ in range(20)]
     found = prepare(interactions(lists, n_items=500), resolve("clean"), 7)
     for user in range(20):
-        test, validation = (set(part.of(user).tolist()) for part in (found.test_candidates, found.validation_candidates))
-        assert len(test) == len(validation) == 99 and not test & validation and not (test | validation) & set(lists[user])
+        test, validation = (
+            set(part.of(user).tolist()) for part in (found.test_candidates, found.validation_candidates)
+        )
+        assert (
+            len(test) == len(validation) == 99 and not test & validation and not (test | validation) & set(lists[user])
+        )
     shared = prepare(interactions(lists, n_items=500), resolve("paper:fedrap"), 7)
     np.testing.assert_array_equal(shared.test_candidates.items, shared.validation_candidates.items)
 
@@ -156,3 +166,50 @@ def test_the_canary_counts_what_was_drawn() -> None:
     assert held[0] == 0 and held[1] == (drawn.items == 5).sum()
     expected = [(drawn.items == item).sum() for item in lists.of(1)]
     assert counts[lists.indptr[1] :].tolist() == expected and counts[: lists.indptr[1]].sum() == 0
+
+
+def test_global_time_cuts_everybody_at_once() -> None:
+    data = interactions([[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]], times=[[1, 2, 7, 11], [3, 4, 8], [10, 10, 10]])
+    found = prepare(data, resolve("clean", split="global-time"), 0)  # test begins at 10, validation at 7
+    assert [found.train.of(u).tolist() for u in range(3)] == [[0, 1], [4, 5], []]
+    assert [found.validation.of(u).tolist() for u in range(3)] == [[2], [6], []]
+    assert [found.test.of(u).tolist() for u in range(3)] == [[3], [], []]
+    assert found.counts["set_aside"] == 3  # the third user has nothing before the cut
+
+
+def test_random_splits_take_their_shares_and_folds_cover_everything() -> None:
+    draw = np.random.default_rng(0)
+    lists = [draw.choice(80, 20, replace=False).tolist() for _ in range(9)]
+    data = interactions(lists, n_items=80)
+    one, other = (prepare(data, resolve("clean", split="ratio"), seed) for seed in (0, 1))
+    assert set(one.test.lengths) == {4} and set(one.validation.lengths) == {3}
+    assert one.test.items.tolist() != other.test.items.tolist()
+    tests = [prepare(data, resolve("clean", split="k-fold", fold=fold), 3).test for fold in range(5)]
+    for user, items in enumerate(lists):
+        together = np.concatenate([part.of(user) for part in tests])
+        assert sorted(together.tolist()) == sorted(items)
+    with pytest.raises(CoterieError, match="--fold is 5; there are 5 folds"):
+        resolve("clean", split="k-fold", fold=5)
+
+
+def test_random_splits_do_not_depend_on_the_order_of_users() -> None:
+    lists = [[0, 1, 2, 3, 4, 5], [9, 8, 7, 6, 5, 4]]
+    data, turned = interactions(lists, n_items=10), interactions(lists[::-1], n_items=10)
+    turned.user_ids[:] = ["u1", "u0"]
+    first = prepare(data, resolve("clean", split="ratio"), 0)
+    second = prepare(turned, resolve("clean", split="ratio"), 0)
+    assert first.test.of(0).tolist() == second.test.of(1).tolist()
+
+
+def test_training_from_the_future_is_counted() -> None:
+    data = interactions([[0, 1, 2], [5, 6, 7, 2, 8, 9]], times=[[1, 2, 3], [4, 5, 6, 7, 8, 9]])
+    found = prepare(data, resolve("clean"), 0)
+    assert found.counts["test_with_later_training"] == 1  # item 2 is tested at 3 and trained on at 7
+
+
+def test_rows_read_are_all_accounted_for() -> None:
+    data = interactions([[0, 1, 2, 0, 3], [1, 2]])
+    data.ratings[2] = 0.5
+    c = prepare(data, resolve("clean", rating_threshold=1.0), 0).counts
+    assert c["rows"] == c["interactions"] + c["merged"] + c["below_threshold"] + c["in_dropped_users"] == 7
+    assert c["interactions"] == c["train"] + c["validation"] + c["test"] + c["set_aside"]

@@ -28,7 +28,11 @@ def _killed_until_done(folder: Path, draw: np.random.Generator, kills: int) -> i
     """Kill the run at random points, resume, until it is through; returns how many kills hit a living process."""
     hit = 0
     while not (folder / "summary.json").exists():
-        words = ["resume", str(folder), "--threads", "1", "--quiet"] if (folder / "spec.json").exists() else [*RUN, "--out", str(folder)]
+        words = (
+            ["resume", str(folder), "--threads", "1", "--quiet"]
+            if (folder / "spec.json").exists()
+            else [*RUN, "--out", str(folder)]
+        )
         process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if hit < kills:
             rounds = folder / "rounds.jsonl"

@@ -36,7 +36,7 @@ class CanaryWatch:
     """Counts how often each candidate was drawn as a negative for its user. Clients may report from many threads."""
 
     def __init__(self, prepared: Prepared) -> None:
-        users = prepared.users
+        users = prepared.users[prepared.test.lengths[prepared.users] > 0]
         if len(users) > _MOST_WATCHED:
             users = users[np.linspace(0, len(users) - 1, _MOST_WATCHED).astype(np.int64)]
         self.users = users

@@ -40,22 +40,26 @@ class _Rows(NamedTuple):
 
 def prepare(data: Interactions, protocol: Protocol, seed: int) -> Prepared:
     """Filter, merge, split, and draw the sampled candidates, as the protocol says."""
-    counts = {"rows": len(data)}
+    read = data.notes.get("rows")
+    counts = {"rows": len(data), "quarantined": int(read["quarantined"]) if isinstance(read, dict) else 0}
     data, rows = _filter(data, protocol, counts)
     if protocol.merge_repeats:
         rows = _merge(rows, data.n_items)
     counts["merged"] = counts["rows"] - counts["below_threshold"] - counts["in_dropped_users"] - len(rows.user)
-    part = _split(rows, protocol, data.n_users)
+    keys = rng.user_keys(data.user_ids)
+    part = _split(rows, protocol, keys, seed)
     train, validation, test = (_Rows(*(field[part == code] for field in rows)) for code in range(3))
 
     everything = _distinct(rows, data.n_users)
-    held = np.flatnonzero(np.bincount(test.user, minlength=data.n_users))
-    if not len(held):
-        raise CoterieError(
-            f"no user of {data.name} has {protocol.min_interactions} interactions, so nothing can be held out for the "
-            "test; lower --min-interactions or bring more data"
-        )
-    history = _history(train, data, everything if protocol.negatives_avoid == "everything" else None)
+    held = np.flatnonzero(np.bincount(np.r_[validation.user, test.user], minlength=data.n_users))
+    for what, some in (("validation", validation), ("test", test)):
+        if not len(some.user):
+            raise CoterieError(
+                f"no user of {data.name} has {protocol.min_interactions} interactions (and training items before the "
+                f"cut, where there is one), so nothing can be held out for the {what}; lower --min-interactions or "
+                "bring more data"
+            )
+    history = _history(train, data, keys, everything if protocol.negatives_avoid == "everything" else None)
     of_validation, of_test, short = _candidates(everything, history.keys, data.n_items, protocol, seed)
     counts |= {
         "users": data.n_users,
@@ -67,6 +71,8 @@ def prepare(data: Interactions, protocol: Protocol, seed: int) -> Prepared:
         "users_tested": len(held),
         "users_training_only": data.n_users - len(held),
         "users_with_few_candidates": int(short[held].sum()),
+        "set_aside": int((part == 3).sum()),
+        "test_with_later_training": _later_training(train, test, data.n_items) if data.times is not None else 0,
     }
     lists = (from_pairs(one.user, one.item, data.n_users) for one in (validation, test))
     own = Ragged(history.indptr, history.items)
@@ -128,27 +134,76 @@ def _merge(rows: _Rows, n_items: int) -> _Rows:
     return _Rows(rows.user[kept], rows.item[kept], ratings[kept], rows.time[kept])
 
 
-def _split(rows: _Rows, protocol: Protocol, n_users: int) -> np.ndarray:
+def _split(rows: _Rows, protocol: Protocol, keys: np.ndarray, seed: int) -> np.ndarray:
     """int8[rows]: 0 train, 1 validation, 2 test."""
-    order = np.lexsort((rows.time, rows.user))
-    if protocol.first_of_ties_is_last:
-        order = np.lexsort((-np.arange(len(rows.time)), rows.time, rows.user))
+    n_users = len(keys)
     lengths = np.bincount(rows.user, minlength=n_users)
-    from_end = np.empty(len(order), np.int64)
-    ends = np.cumsum(lengths)
-    from_end[order] = np.repeat(ends, lengths) - np.arange(len(order))  # 1 is the latest
-    if protocol.split == "leave-one-out":
-        n_test = np.ones(n_users, np.int64)
-        n_validation = np.ones(n_users, np.int64)
-    else:
-        n_test = np.maximum(1, lengths // 5)
-        n_validation = np.maximum(1, (lengths - n_test) // 5)
     enough = lengths >= max(protocol.min_interactions, 3)
-    n_test, n_validation = n_test * enough, n_validation * enough
+    if protocol.split == "global-time":
+        return _global_cut(rows, protocol, enough)
+    time, file_order = rows.time, np.arange(len(rows.time))
+    if protocol.split in ("ratio", "k-fold"):  # a random order of each history takes the place of time
+        time = np.argsort(np.argsort(_draws(rows.user, keys, seed), kind="stable"), kind="stable")
+    order = np.lexsort((-file_order if protocol.first_of_ties_is_last else file_order, time, rows.user))
+    from_end = np.empty(len(order), np.int64)
+    from_end[order] = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(order))  # 1 is the latest
     part = np.zeros(len(order), np.int8)
-    part[from_end <= (n_test + n_validation)[rows.user]] = 1
-    part[from_end <= n_test[rows.user]] = 2
+    if protocol.split == "k-fold":
+        fold = from_end % protocol.folds
+        part[fold == (protocol.fold + 1) % protocol.folds] = 1
+        part[fold == protocol.fold] = 2
+    else:
+        n_test = n_validation = np.ones(n_users, np.int64)
+        if protocol.split != "leave-one-out":
+            n_test = np.maximum(1, (lengths * protocol.test_share + 1e-9).astype(np.int64))
+            n_validation = np.maximum(1, ((lengths - n_test) * protocol.validation_share + 1e-9).astype(np.int64))
+        part[from_end <= (n_test + n_validation)[rows.user]] = 1
+        part[from_end <= n_test[rows.user]] = 2
+    part[~enough[rows.user]] = 0
     return part
+
+
+def _global_cut(rows: _Rows, protocol: Protocol, enough: np.ndarray) -> np.ndarray:
+    """One cut in time for everybody: nothing trains on what came after a held-out interaction."""
+    if not rows.time.any():
+        raise CoterieError("--split global-time needs times, and this data has none; use --split ratio or k-fold")
+    test_from = np.quantile(rows.time, 1 - protocol.test_share, method="higher")
+    before = rows.time[rows.time < test_from]
+    validation_from = np.quantile(before, 1 - protocol.validation_share, method="higher") if len(before) else test_from
+    part = np.zeros(len(rows.time), np.int8)
+    part[rows.time >= validation_from] = 1
+    part[rows.time >= test_from] = 2
+    # Somebody without training items before the cut is nobody a model could know: her later rows are set aside.
+    known = np.zeros(len(enough), bool)
+    known[rows.user[part == 0]] = True
+    part[~(known & enough)[rows.user] & (part > 0)] = 3
+    return part
+
+
+def _draws(user: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
+    """float64[rows]: a number for each row, a function of the seed, its user's key and its place in her history."""
+    starts = np.flatnonzero(np.r_[True, user[1:] != user[:-1]])
+    out = np.empty(len(user))
+    for first, last in zip(starts, np.r_[starts[1:], len(user)], strict=True):
+        out[first:last] = _stream(seed, keys[user[first]], last - first)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _stream(seed, key, count):  # type: ignore[no-untyped-def]
+    out = np.empty(count)
+    state = rng.stream(seed, 0, key, rng.SPLIT)
+    for n in range(count):
+        state = rng.after(state)
+        out[n] = rng.uniform(state)
+    return out
+
+
+def _later_training(train: _Rows, test: _Rows, n_items: int) -> int:
+    """How many test rows have training rows of the same item that came after them: what leave-one-out cannot avoid."""
+    latest = np.full(n_items, np.iinfo(np.int64).min)
+    np.maximum.at(latest, train.item, train.time)
+    return int((latest[test.item] > test.time).sum())
 
 
 def _distinct(rows: _Rows, n_users: int) -> Ragged:
@@ -159,13 +214,12 @@ def _distinct(rows: _Rows, n_users: int) -> Ragged:
     return from_pairs(owner[fresh], everything.items[fresh], n_users)
 
 
-def _history(train: _Rows, data: Interactions, avoid: Ragged | None) -> History:
+def _history(train: _Rows, data: Interactions, keys: np.ndarray, avoid: Ragged | None) -> History:
     pair = train.user * data.n_items + train.item
     distinct, which, counts = np.unique(pair, return_inverse=True, return_counts=True)
     ratings = np.zeros(len(distinct), np.float32)
     np.add.at(ratings, which, train.rating)
     own = from_pairs(distinct // data.n_items, distinct % data.n_items, data.n_users)
-    keys = rng.user_keys(data.user_ids)
     return History(
         own.indptr, own.items, counts.astype(np.float32), ratings, own if avoid is None else avoid, keys, data.n_items
     )
@@ -197,7 +251,8 @@ def _candidates(
 ) -> tuple[Ragged, Ragged, np.ndarray]:
     """Sampled candidates for validation and test (two disjoint sets, or one), and who got fewer than asked."""
     each = protocol.candidates
-    drawn = _sample(everything.indptr, everything.items, keys, n_items, each if protocol.one_candidate_set else 2 * each, seed)
+    wanted = each if protocol.one_candidate_set else 2 * each
+    drawn = _sample(everything.indptr, everything.items, keys, n_items, wanted, seed)
     if protocol.one_candidate_set:
         first = second = drawn
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,7 +10,8 @@ from coterie.errors import CoterieError, unknown_name
 
 PAPER_WARNING = "paper protocol: held-out items shape the negatives"
 
-Split = Literal["leave-one-out", "temporal-ratio"]
+Split = Literal["leave-one-out", "temporal-ratio", "global-time", "ratio", "k-fold"]
+SPLITS: tuple[str, ...] = get_args(Split)
 
 
 class Protocol(BaseModel):
@@ -20,6 +21,10 @@ class Protocol(BaseModel):
 
     name: str = "clean"
     split: Split = "leave-one-out"
+    test_share: float = Field(default=0.2, gt=0, lt=1)  # of each history, or of all rows (global-time)
+    validation_share: float = Field(default=0.2, gt=0, lt=1)  # of what the test leaves
+    folds: int = Field(default=5, ge=3)  # k-fold: how many parts; one is test, the next validation
+    fold: int = Field(default=0, ge=0)  # k-fold: which part is test
     min_interactions: int = Field(default=3, ge=1)  # fewer: train only (clean) or dropped (paper)
     drop_short: bool = False  # users below min_interactions are dropped before anything else, and items with them
     rating_threshold: float | None = None  # keep rows rated at least this; None: every row is positive
@@ -60,15 +65,17 @@ def resolve(
     split: str | None = None,
     min_interactions: int | None = None,
     rating_threshold: float | None = None,
+    fold: int | None = None,
 ) -> Protocol:
     """The protocol of that name; `paper` means the one of the algorithm's home paper."""
     full = f"paper:{home}" if name == "paper" else name
     if full not in PROTOCOLS:
         raise unknown_name("protocol", name, ["clean", "paper", *list(PROTOCOLS)[1:]])
-    known = ["leave-one-out", "temporal-ratio"]
-    if split is not None and split not in known:
-        raise unknown_name("split", split, known)
+    if split is not None and split not in SPLITS:
+        raise unknown_name("split", split, list(SPLITS))
     if min_interactions is not None and min_interactions < 1:
         raise CoterieError(f"--min-interactions is {min_interactions}; it counts interactions, so give 1 or more")
-    asked = {"split": split, "min_interactions": min_interactions, "rating_threshold": rating_threshold}
+    if fold is not None and not 0 <= fold < PROTOCOLS[full].folds:
+        raise CoterieError(f"--fold is {fold}; there are {PROTOCOLS[full].folds} folds, numbered from 0")
+    asked = {"split": split, "min_interactions": min_interactions, "rating_threshold": rating_threshold, "fold": fold}
     return PROTOCOLS[full].model_copy(update={key: value for key, value in asked.items() if value is not None})

@@ -65,7 +65,9 @@ def render(rows: list[dict[str, Any]]) -> Any:
     from coterie.runs.display import size
 
     datasets = {row["data_sha256"]: row["data"] for row in rows}
-    table = Table(title=f"{', '.join(datasets.values())}: test metrics at the best validation round", title_justify="left")
+    table = Table(
+        title=f"{', '.join(datasets.values())}: test metrics at the best validation round", title_justify="left"
+    )
     table.add_column("system")
     for heading in ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull", "leak canary\n/ chance",
                     "sent up\na round", "train"):  # fmt: skip
@@ -81,7 +83,9 @@ def render(rows: list[dict[str, Any]]) -> Any:
         up = size(row["bytes_up"]) if row["bytes_up"] else "central" if "central" in row["sends"] else "-"
         mark = "" if row["valid"] else " INVALID"
         table.add_row(Text(name + mark), *cells, canary, up, f"{row['train_seconds']:.1f} s")
-    notes = [Text(f"{row['algorithm']} [{row['protocol']}]: {row['warning']}", "yellow") for row in rows if row["warning"]]
+    notes = [
+        Text(f"{row['algorithm']} [{row['protocol']}]: {row['warning']}", "yellow") for row in rows if row["warning"]
+    ]
     if len(datasets) > 1:
         notes.append(Text("these runs are on different data: the rows cannot be compared with each other", "yellow"))
     return Group(table, *notes)
@@ -90,3 +94,26 @@ def render(rows: list[dict[str, Any]]) -> Any:
 def _figure(value: dict[str, Any]) -> str:
     spread = "" if value["deviation"] is None else f" ±{value['deviation']:.3f}"
     return f"{value['mean']:.3f}{spread}"
+
+
+def counted(summary: dict[str, Any]) -> str:
+    """What became of the rows that were read, and how the protocol cut them: sums that always hold."""
+    rules, c = summary["protocol"], summary["protocol"]["counts"]
+    read = c["rows"] + c["quarantined"]
+    gone = {
+        "quarantined": c["quarantined"], "below the rating threshold": c["below_threshold"],
+        f"of users with fewer than {rules['min_interactions']}": c["in_dropped_users"], "merged repeats": c["merged"],
+    }  # fmt: skip
+    taken = "".join(f" - {count:,} {why}" for why, count in gone.items() if count)
+    lines = [
+        f"{read:,} rows read{taken} = {c['interactions']:,} interactions; {c['users']:,} users, {c['items']:,} items",
+        f"{rules['split']}: {c['train']:,} train, {c['validation']:,} validation, {c['test']:,} test; "
+        f"{c['users_tested']:,} users tested, {c['users_training_only']:,} only train"
+        + (f"; {c['set_aside']:,} rows set aside" if c["set_aside"] else ""),
+    ]
+    if c["test_with_later_training"]:
+        share = c["test_with_later_training"] / c["test"]
+        lines.append(f"{share:.1%} of the test interactions have training rows of the same item from their future")
+    if c["users_with_few_candidates"]:
+        lines.append(f"{c['users_with_few_candidates']:,} users have fewer sampled candidates than asked for")
+    return "\n".join(lines)

@@ -27,6 +27,7 @@ def run(
     split: str | None = None,
     min_interactions: int | None = None,
     rating_threshold: float | None = None,
+    fold: int | None = None,
     out: str | Path | None = None,
     threads: int | None = None,
     quiet: bool = True,
@@ -41,7 +42,7 @@ def run(
         algorithm = make(algorithm)
     if not isinstance(data, Interactions):
         data = load(data)
-    chosen = resolve(protocol, algorithm.home, split, min_interactions, rating_threshold)
+    chosen = resolve(protocol, algorithm.home, split, min_interactions, rating_threshold, fold)
     try:
         spec = spec_of(algorithm, data, protocol=chosen, **options)
     except ValidationError as problem:
@@ -64,9 +65,7 @@ def run_spec(
     return Run(directory.path, data)
 
 
-def resume(
-    path: str | Path, data: Interactions | None = None, threads: int | None = None, quiet: bool = True
-) -> Run:
+def resume(path: str | Path, data: Interactions | None = None, threads: int | None = None, quiet: bool = True) -> Run:
     """Go on with a run that was stopped; the result is the one it would have had."""
     directory = RunDirectory(Path(path))
     spec = directory.spec()

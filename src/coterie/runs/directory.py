@@ -49,7 +49,7 @@ class RunDirectory:
     def create(self, spec: RunSpec) -> None:
         if self.spec_file.exists():
             raise CoterieError(
-                f"{self.path} already holds a run; `coterie resume {self.path}` goes on with it, or choose another --out"
+                f"{self.path} already holds a run; `coterie resume {self.path}` goes on, or choose another --out"
             )
         tensors.write_json(self.spec_file, {"format": FORMAT, "coterie": __version__, **spec.model_dump(mode="json")})
 
@@ -62,7 +62,7 @@ class RunDirectory:
             raise CoterieError(f"{self.spec_file}: damaged: {problem}") from None
         if raw.get("format") != FORMAT:
             raise CoterieError(
-                f"{self.spec_file}: run format {raw.get('format')}, written by coterie {raw.get('coterie', 'unknown')}; "
+                f"{self.spec_file}: run format {raw.get('format')}, written by coterie {raw.get('coterie', '?')}; "
                 f"this is coterie {__version__}, which reads format {FORMAT}"
             )
         body = {key: value for key, value in raw.items() if key not in ("format", "coterie")}

@@ -14,17 +14,17 @@ def shown(records: Iterator[dict[str, Any]], spec: RunSpec, quiet: bool) -> None
         for _ in records:
             pass
         return
+    from rich import progress as bar
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if spec.protocol.warning:
         console.print(f"[bold yellow]{spec.protocol.warning}[/]")
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[said]}"),
+        bar.TextColumn("{task.description}"), bar.BarColumn(bar_width=24), bar.MofNCompleteColumn(),
+        bar.TimeElapsedColumn(), bar.TextColumn("left"), bar.TimeRemainingColumn(), bar.TextColumn("{task.fields[said]}"),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+    with bar.Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         task = progress.add_task(f"{spec.algorithm} on {spec.data.source}", total=spec.rounds, said="starting")
         measured = ""
         for record in records:

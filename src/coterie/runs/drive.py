@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -14,18 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie import __version__
 from coterie.algorithms.interface import Federated, History
 from coterie.data.interactions import Interactions
 from coterie.engine.simulate import Diverged, State, simulate, start
 from coterie.errors import CoterieError
-from coterie.evaluate.canary import canary
 from coterie.protocol import CanaryWatch, Prepared, prepare
 from coterie.ragged import Ragged
 from coterie.runs import tensors
 from coterie.runs.directory import Keeper, RunDirectory
-from coterie.runs.measure import Measured, measure
+from coterie.runs.measure import measure
 from coterie.runs.spec import DataSpec, RunSpec
+from coterie.runs.summary import summarise, users_table
 
 _CHECKPOINT_SHARE = 10  # a checkpoint waits until training took so many times as long as the last one
 
@@ -76,7 +74,8 @@ def drive(
             found = directory.latest_checkpoint()
             kept = "there is no checkpoint yet" if found is None else f"{found} is kept"
             raise CoterieError(
-                f"{directory.path}: writing failed: {problem}; {kept}. Make room, then `coterie resume {directory.path}`"
+                f"{directory.path}: writing failed: {problem}; {kept}. "
+                f"Make room, then `coterie resume {directory.path}`"
             ) from problem
 
 
@@ -199,8 +198,6 @@ def _finish(
     watch: CanaryWatch | None,
     threads: int,
 ) -> None:
-    import polars as pl
-
     checkpoint = directory.latest_checkpoint()
     assert checkpoint is not None and spec.rounds is not None
     best_hash, last_hash = keeper.finish(checkpoint, spec.keep)
@@ -210,65 +207,11 @@ def _finish(
         if keeper.best_round != spec.rounds:
             best_state = tensors.load(checkpoint / "best", state)
             best = measure(algorithm, best_state, prepared, threads)
-    names = np.array(prepared.data.user_ids, object)[best.users["user"]]
-    lengths = prepared.history.lengths[best.users["user"]]
-    table = {"user_id": names.tolist(), "history": lengths}
-    table |= {key: value.astype(np.float32) for key, value in best.users.items() if key != "user"}
-    pl.DataFrame(table).write_parquet(directory.users_file)
-    summary = _summary(spec, algorithm, prepared, keeper, records, watch, best, last, threads)
+    users_table(best, prepared).write_parquet(directory.users_file)
+    summary = summarise(spec, algorithm, prepared, keeper.best_round, records, watch, best, last, threads)
     summary |= {"seconds": clock.so_far(), "model_sha256": best_hash, "last_model_sha256": last_hash}
     tensors.write_json(directory.summary_file, summary)
     keeper.tidy(spec.keep)
-
-
-def _summary(
-    spec: RunSpec,
-    algorithm: Any,
-    prepared: Prepared,
-    keeper: Keeper,
-    records: list[dict[str, Any]],
-    watch: CanaryWatch | None,
-    best: Measured,
-    last: Measured,
-    threads: int,
-) -> dict[str, Any]:
-    data, counts = prepared.data, prepared.counts
-    found: dict[str, Any] = {
-        "coterie": __version__,
-        "algorithm": spec.algorithm,
-        "behaviour": spec.behaviour,
-        "settings": spec.settings,
-        "sends": algorithm.sends,
-        "data": {
-            "name": data.name, "users": data.n_users, "items": data.n_items, "interactions": counts["interactions"],
-            "sha256": spec.data.sha256,
-        },
-        "protocol": {**spec.protocol.model_dump(mode="json"), "counts": counts},
-        "seed": spec.seed,
-        "cohort": spec.cohort,
-        "rounds": spec.rounds,
-        "best_round": keeper.best_round,
-        "metrics": best.metrics,
-        "last": last.metrics,
-    }  # fmt: skip
-    if spec.protocol.warning:
-        found["warning"] = spec.protocol.warning
-        tested = [one for one in records if "test" in one]
-        top = max(tested, key=lambda one: one["test"]["sampled"]["HR@10"])
-        found["best_test"] = {"round": top["round"], "validation": top["validation"], "test": top["test"]}
-    found["canary"], found["valid"] = None, True
-    if watch is not None:
-        held, lists, drawn = watch.draws()
-        sung = canary(held, Ragged(lists.indptr, drawn))
-        found["canary"] = {"HR@10": sung.hr, "chance": sung.chance, "standard_error": sung.standard_error}
-        if sung.leaks and spec.protocol.negatives_avoid == "train":
-            found["valid"] = False
-            found["warning"] = "INVALID: the leak canary sings: held-out items can be told from the training negatives"
-    up, down = (float(np.mean([one["bytes"][way] for one in records])) for way in ("up", "down"))
-    found["bytes"] = {"up": up, "down": down}
-    found["threads"] = threads
-    found["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return found
 
 
 def warm_up(algorithm: Any, threads: int) -> None:

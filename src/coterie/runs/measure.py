@@ -31,7 +31,9 @@ def tasks(prepared: Prepared) -> list[Task]:
     ]
 
 
-def measure(algorithm: Any, state: State, prepared: Prepared, threads: int, users: np.ndarray | None = None) -> Measured:
+def measure(
+    algorithm: Any, state: State, prepared: Prepared, threads: int, users: np.ndarray | None = None
+) -> Measured:
     """Rank and average for all users with held-out items (or those given)."""
 
     def score(some: np.ndarray) -> np.ndarray:
@@ -49,6 +51,9 @@ def measure(algorithm: Any, state: State, prepared: Prepared, threads: int, user
         metrics[part][kind] = averages(mine)
         if one.top is not None:
             metrics[part][kind] |= beyond_accuracy(one.top, popularity, prepared.history.n_clients)
-        values |= {f"{part}.{kind}.{key}": value for key, value in mine.items()}
+        for key, value in mine.items():  # somebody may have test items but none for validation, or the reverse
+            aligned = np.full(len(who), np.nan)
+            aligned[np.searchsorted(who, one.users)] = value
+            values[f"{part}.{kind}.{key}"] = aligned
         ranks[f"{part}.{kind}"] = one
     return Measured(metrics, values, ranks)

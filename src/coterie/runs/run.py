@@ -177,7 +177,7 @@ class Run:
         known = sorted({data.item_number[one] for one in ids if one in data.item_number})
         if not known:
             missing = ", ".join(repr(one) for one in list(ids)[:5])
-            raise CoterieError(f"none of the history's items ({missing}) is among the {data.n_items} items of {data.name}")
+            raise CoterieError(f"none of the history's items ({missing}) is among the {data.n_items} of {data.name}")
         items = np.array(known, np.int32)
         own, ones = Ragged(np.array([0, len(items)]), items), np.ones(len(items), np.float32)
         history = History(own.indptr, items, ones, ones, own, user_keys(["newcomer"]), data.n_items)
@@ -209,6 +209,7 @@ def load_data(spec: DataSpec, given: Interactions | None = None) -> Interactions
     if given is None:
         if spec.source is None:
             raise CoterieError("this run's data was handed over in memory; hand it over again: coterie.open(DIR, data)")
-        given = load(spec.source, columns=spec.columns, data_dir=Path(spec.data_dir) if spec.data_dir else None, on_bad_row=spec.on_bad_row)
+        folder = Path(spec.data_dir) if spec.data_dir else None
+        given = load(spec.source, columns=spec.columns, data_dir=folder, on_bad_row=spec.on_bad_row)
     check_data(spec, given)
     return given

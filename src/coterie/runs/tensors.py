@@ -121,9 +121,7 @@ def _rebuild(template: Any, prefix: str, found: dict[str, Any]) -> Any:
     if not hasattr(template, "_fields"):
         return template
     names = (f"{prefix}.{field}" if prefix else field for field in template._fields)
-    return type(template)(
-        *(_rebuild(value, name, found) for value, name in zip(template, names, strict=True))
-    )
+    return type(template)(*(_rebuild(value, name, found) for value, name in zip(template, names, strict=True)))
 
 
 def copy(state: Any) -> Any:
