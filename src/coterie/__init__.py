@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coterie.errors import CoterieError
     from coterie.report.compare import compare
     from coterie.runs.api import open, resume, run
+    from coterie.runs.continuing import continue_run
     from coterie.runs.run import Run
 
 _PLACES = {
@@ -29,6 +30,7 @@ _PLACES = {
     "Interactions": "coterie.data",
     "Run": "coterie.runs.run",
     "compare": "coterie.report.compare",
+    "continue_run": "coterie.runs.continuing",
     "load": "coterie.data",
     "open": "coterie.runs.api",
     "resume": "coterie.runs.api",
@@ -37,8 +39,8 @@ _PLACES = {
 }
 
 __all__ = [
-    "EASE", "CoterieError", "FedMF", "FedRAP", "Interactions", "MostPop", "Random", "Run", "compare", "load", "open",
-    "resume", "run", "synthetic",
+    "EASE", "CoterieError", "FedMF", "FedRAP", "Interactions", "MostPop", "Random", "Run", "compare", "continue_run",
+    "load", "open", "resume", "run", "synthetic",
 ]  # fmt: skip
 
 

@@ -47,6 +47,9 @@ def run(
     seed: Annotated[int, typer.Option(help="Every random number follows from it.")] = 0,
     threads: Threads = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; default runs/<name>.")] = None,
+    goes_on: Annotated[
+        Path | None, typer.Option("--continue", metavar="DIR", help="Go on from this run with the new --data.")
+    ] = None,
     spec: Annotated[Path | None, typer.Option(help="A spec file (a run's spec.json) instead of flags.")] = None,
     columns: Annotated[list[str] | None, typer.Option(help="user=NAME, item=NAME, ... of a file, repeatable.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of named data sets; default $COTERIE_DATA.")] = None,
@@ -63,6 +66,11 @@ def run(
     from coterie.runs.api import run_spec
     from coterie.runs.spec import DataSpec, RunSpec, explain, parse_setting, read_spec
 
+    if goes_on is not None:
+        from coterie.runs.continuing import continue_run
+
+        _print_summary(continue_run(goes_on, data, rounds, out, threads, quiet), quiet)
+        return
     if spec is not None:
         said = read_spec(spec)
     elif algorithm is None:

@@ -22,7 +22,8 @@ def shown(records: Iterator[dict[str, Any]], spec: RunSpec, quiet: bool) -> None
         console.print(f"[bold yellow]{spec.protocol.warning}[/]")
     columns = (
         bar.TextColumn("{task.description}"), bar.BarColumn(bar_width=24), bar.MofNCompleteColumn(),
-        bar.TimeElapsedColumn(), bar.TextColumn("left"), bar.TimeRemainingColumn(), bar.TextColumn("{task.fields[said]}"),
+        bar.TimeElapsedColumn(), bar.TextColumn("left"), bar.TimeRemainingColumn(),
+        bar.TextColumn("{task.fields[said]}"),
     )  # fmt: skip
     with bar.Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         task = progress.add_task(f"{spec.algorithm} on {spec.data.source}", total=spec.rounds, said="starting")

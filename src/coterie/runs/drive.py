@@ -132,8 +132,8 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             state = current.state
             bad = tensors.finite(state)
             if bad is not None:
-                problem = Diverged(f"round {current.number}: {bad} holds numbers that are not finite")
-                raise Diverged(_diverged(problem, directory, last_written))
+                found_bad = Diverged(f"round {current.number}: {bad} holds numbers that are not finite")
+                raise Diverged(_diverged(found_bad, directory, last_written))
             record: dict[str, Any] = {
                 "round": current.number, "loss": current.loss, "participants": current.participants,
                 "bytes": {"up": current.bytes_up, "down": current.bytes_down}, "seconds": current.seconds,

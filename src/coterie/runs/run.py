@@ -205,11 +205,14 @@ class Run:
 def load_data(spec: DataSpec, given: Interactions | None = None) -> Interactions:
     """The data of a run: handed over, or read again from where it came; in both cases the same bytes."""
     from coterie.data import load
+    from coterie.data.joined import joined
 
     if given is None:
         if spec.source is None:
             raise CoterieError("this run's data was handed over in memory; hand it over again: coterie.open(DIR, data)")
         folder = Path(spec.data_dir) if spec.data_dir else None
         given = load(spec.source, columns=spec.columns, data_dir=folder, on_bad_row=spec.on_bad_row)
+        for later in spec.also:
+            given = joined(given, load(later, data_dir=folder, on_bad_row=spec.on_bad_row))
     check_data(spec, given)
     return given

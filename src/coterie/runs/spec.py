@@ -21,6 +21,7 @@ class DataSpec(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     source: str | None  # a name or a path; None: handed over in memory, so it must be handed over again
+    also: list[str] = Field(default_factory=list)  # what came later, in a run that was continued
     columns: dict[str, str] | None = None
     data_dir: str | None = None
     on_bad_row: Literal["error", "quarantine"] = "error"
@@ -41,6 +42,7 @@ class RunSpec(BaseModel):
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)  # share of the cohort that drops out, simulated
     seed: int = Field(default=0, ge=0)
     checkpoint_every: int = Field(default=10, ge=1)
+    continued: dict[str, Any] | None = None  # of a continued run: from which, after which round, what is new
     keep: Literal["all", "model", "nothing"] = "all"  # what stays on disk of a finished run beside its record
 
     def build(self) -> Any:

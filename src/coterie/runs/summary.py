@@ -76,6 +76,14 @@ def summarise(
         if sung.leaks and spec.protocol.negatives_avoid == "train":
             found["valid"] = False
             found["warning"] = "INVALID: the leak canary sings: held-out items can be told from the training negatives"
+    if spec.continued:
+        found["continued"] = spec.continued
+        if spec.continued["held_out_but_trained_before"]:
+            found["valid"] = False
+            count = spec.continued["held_out_but_trained_before"]
+            found["warning"] = (
+                f"INVALID as a measurement: {count} held-out items were trained on before the run went on"
+            )
     up, down = (float(np.mean([one["bytes"][way] for one in records])) for way in ("up", "down"))
     found["bytes"] = {"up": up, "down": down}
     found["threads"] = threads

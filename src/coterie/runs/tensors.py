@@ -80,7 +80,7 @@ def load(directory: Path, template: Any) -> Any:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise CoterieError(f"{directory}: {name} holds numbers that are not finite")
         found[name] = array
-    return _rebuild(template, "", found)
+    return rebuild(template, found)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -115,6 +115,11 @@ def leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(getattr(state, field), f"{prefix}.{field}" if prefix else field)
 
 
+def rebuild(template: Any, found: dict[str, Any]) -> Any:
+    """Nested NamedTuples like the template, with other arrays by their dotted names."""
+    return _rebuild(template, "", found)
+
+
 def _rebuild(template: Any, prefix: str, found: dict[str, Any]) -> Any:
     if isinstance(template, (np.ndarray, RowStore)):
         return found[prefix]
@@ -126,7 +131,7 @@ def _rebuild(template: Any, prefix: str, found: dict[str, Any]) -> Any:
 
 def copy(state: Any) -> Any:
     """A state that shares nothing with this one."""
-    return _rebuild(state, "", {name: value.copy() for name, value in leaves(state)})
+    return rebuild(state, {name: value.copy() for name, value in leaves(state)})
 
 
 def nbytes(state: Any) -> int:
