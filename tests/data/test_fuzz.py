@@ -72,7 +72,8 @@ def survive(folder: Path, count: int, seed: int) -> tuple[int, int]:
     starts = seeds()
     read = refused = 0
     for number in range(count):
-        name, content = starts[number % len(starts)]
+        # A Parquet file is read by a child process first, which takes its time: one in a hundred.
+        name, content = starts[-1] if number % 100 == 99 else starts[number % (len(starts) - 1)]
         path = folder / name
         path.write_bytes(mutated(content, draw))
         how = "quarantine" if draw.integers(0, 2) else "error"

@@ -132,6 +132,14 @@ def test_there_are_enough_of_them() -> None:
     assert len({row[0] for row in MALFORMED}) == len(MALFORMED)
 
 
+def test_a_bad_first_row_is_not_taken_for_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "u.data"
+    path.write_bytes(b"1\t2\tx\t881250949\n1\t3\t4\t881250949\n")
+    with pytest.raises(CoterieError) as error:
+        load(path, columns={"user": "1", "item": "2", "rating": "3", "timestamp": "4"})
+    assert str(error.value).startswith(f"{path}:1:3: rating 'x', expected a finite number of 0 or more")
+
+
 def test_first_twenty_and_the_total(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(HEAD + b"u1,i1,x,1\n" * 50 + GOOD)

@@ -277,7 +277,8 @@ def test_both_roads_read_the_same(separator: str) -> None:
     dialect = Dialect(separator, None, 4, 0, 1, 2, 3)
     for _ in range(50):
         empty = "-" if separator == "::" else ""  # ":::" goes the slow road
-        cells = draw.choice(np.array(["a", "é", empty, " ", "1", "x y", "'", "#", "NULL", "-"]), (20, 4))
+        quoted = ['"a"', '""', '" "', '"é#"'] if separator == "," else ['"']
+        cells = draw.choice(np.array([*quoted, "a", "é", empty, " ", "1", "x y", "'", "#", "NULL", "-"]), (20, 4))
         block = Block("\r\n".join(separator.join(row) for row in cells).encode(), 7)
         fast, problems = plain_columns(block, dialect), Problems("a", None)
         slow = split_columns(block, dialect, problems)
@@ -285,6 +286,14 @@ def test_both_roads_read_the_same(separator: str) -> None:
         assert fast.lines.tolist() == slow.lines.tolist()
         for one, two in ((fast.user, slow.user), (fast.item, slow.item), (fast.rating, slow.rating)):
             assert one is not None and two is not None and one.to_list() == two.to_list()
+
+
+@pytest.mark.parametrize(
+    "line", ['"a,b",c', '"a""b",c', 'a"b,c', '"a,c', 'a",c', '"a"b,c', '",c', '"",a"', '"a","', '"a"']
+)
+def test_difficult_quotes_go_the_slow_road(line: str) -> None:
+    dialect = Dialect(",", None, 2, 0, 1, None, None)
+    assert plain_columns(Block(f"x,y\n{line}\nx,y\n".encode(), 1), dialect) is None
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])

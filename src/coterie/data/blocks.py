@@ -83,7 +83,7 @@ def plain_columns(block: Block, dialect: Dialect) -> Columns | None:
     data = block.data
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
-    if b"\r" in data or b"\0" in data or (dialect.quoted and b'"' in data):
+    if b"\r" in data or b"\0" in data:
         return None
     separator = dialect.separator
     if separator == "::":
@@ -92,9 +92,11 @@ def plain_columns(block: Block, dialect: Dialect) -> Columns | None:
         data, separator = data.replace(b"::", UNIT.encode()), UNIT
     if not data.endswith(b"\n"):
         data += b"\n"
-    rows = _rows_of_width(data, separator.encode(), dialect.width)
-    if rows is None:
+    unquoted = _without_quotes(data, separator.encode()) if dialect.quoted and b'"' in data else data
+    rows = None if unquoted is None else _rows_of_width(unquoted, separator.encode(), dialect.width)
+    if rows is None or unquoted is None:
         return None
+    data = unquoted
     try:
         if not data.isascii():
             data.decode()
@@ -117,6 +119,20 @@ def plain_columns(block: Block, dialect: Dialect) -> Columns | None:
     user, item = series["user"], series["item"]
     assert user is not None and item is not None
     return Columns(user, item, series["rating"], series["timestamp"], lines)
+
+
+def _without_quotes(data: bytes, separator: bytes) -> bytes | None:
+    """The same lines without quotes, if these only stand around whole fields with nothing special inside; else None."""
+    codes = np.frombuffer(b"\n" + data, np.uint8)
+    border = (codes == separator[0]) | (codes == 10)
+    quotes = np.flatnonzero(codes == 34)
+    opening, closing = quotes[::2], quotes[1::2]
+    if len(opening) != len(closing) or not (border[opening - 1].all() and border[closing + 1].all()):
+        return None
+    borders = np.flatnonzero(border)
+    if (np.searchsorted(borders, opening) != np.searchsorted(borders, closing)).any():
+        return None
+    return bytes(codes[1:][codes[1:] != 34])
 
 
 def _rows_of_width(data: bytes, separator: bytes, width: int) -> int | None:

@@ -158,44 +158,54 @@ def _asked(columns: dict[str, str] | None) -> dict[str, str]:
 
 
 def _by_request(file: str, lines: list[str], asked: dict[str, str], present: list[str], first_line: int) -> Dialect:
+    """The columns as they were asked for: by name where the header has the name, else by number."""
     headers = {sep: _fields(lines[0], sep) for sep in present}
-    for sep, names in headers.items():
-        bare = [TYPED.sub("", name) for name in names]
-        if all(value in names or value in bare for value in asked.values()):
-            at = {}
-            for role, value in asked.items():
-                hits = [i for i in range(len(names)) if value in (names[i], bare[i])]
+    named = [value for value in asked.values() if not _is_number(value)]
+    for sep, names in headers.items() if named else ():
+        places = {role: _places(value, names) for role, value in asked.items()}
+        if all(places.values()):
+            for role, hits in places.items():
                 if len(hits) > 1:
                     raise CoterieError(
-                        f"{file}:{first_line}:{hits[1] + 1}: {shown(value)}, expected the {role} column once but the "
-                        f"header names it {len(hits)} times; give its number, e.g. --columns {role}={hits[0] + 1}."
+                        f"{file}:{first_line}:{hits[1] + 1}: {shown(asked[role])}, expected the {role} column once but "
+                        f"the header names it {len(hits)} times; give its number, e.g. --columns {role}={hits[0] + 1}."
                     )
-                at[role] = hits[0]
-            return _dialect(sep, names, len(names), at)
-    if not all(value.isascii() and value.isdigit() and int(value) > 0 for value in asked.values()):
-        sep = max(present, key=lambda sep: len(headers[sep]))
-        unknown = [value for value in asked.values() if value not in headers[sep] and not value.isdigit()]
+            return _dialect(sep, names, len(names), {role: hits[0] for role, hits in places.items()})
+    if named:
+        names = max(headers.values(), key=len)
+        unknown = [value for value in asked.values() if not _places(value, names)]
         raise CoterieError(
-            f"{file}:{first_line}:1: no column {', '.join(map(repr, unknown)) or 'as asked'}, expected one of "
-            f"{', '.join(map(repr, headers[sep]))}; correct --columns (names, or numbers from 1)."
+            f"{file}:{first_line}:1: no column {', '.join(map(repr, unknown))}, expected one of "
+            f"{', '.join(map(repr, names))}; correct --columns (names, or numbers from 1)."
         )
     numbers = {role: int(value) - 1 for role, value in asked.items()}
+    most = max(numbers.values())
     counts = {sep: [len(_fields(line, sep)) for line in lines[:200]] for sep in present}
-    sep = max(
-        present, key=lambda sep: (len(set(counts[sep])) == 1, counts[sep][0] > max(numbers.values()), counts[sep][0])
-    )
+    sep = max(present, key=lambda sep: (len(set(counts[sep])) == 1, counts[sep][0] > most, counts[sep][0]))
     names = headers[sep]
-    if max(numbers.values()) >= len(names):
+    if most >= len(names):
         raise CoterieError(
             f"{file}:{first_line}:1: {len(names)} columns separated by {SEPARATORS[sep]}, expected at least "
-            f"{max(numbers.values()) + 1}; correct --columns."
+            f"{most + 1}; correct --columns."
         )
-    found = recognise(names)
-    numeric = [at for role, at in numbers.items() if role in ("rating", "timestamp")]
-    is_header = bool(found["user"] or found["item"]) or any(
-        names[at].strip() and not NUMBER.match(names[at]) for at in numeric
-    )
-    return _dialect(sep, names if is_header else None, len(names), numbers)
+    return _dialect(sep, names if _is_header(names, numbers) else None, len(names), numbers)
+
+
+def _is_number(value: str) -> bool:
+    return value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000
+
+
+def _places(value: str, names: list[str]) -> list[int]:
+    """Where a column is: everywhere the header has its name, else at its number."""
+    hits = [at for at, name in enumerate(names) if value in (name, TYPED.sub("", name))]
+    return hits or ([int(value) - 1] if _is_number(value) and int(value) <= len(names) else [])
+
+
+def _is_header(first: list[str], numbers: dict[str, int]) -> bool:
+    """Is this first line a header? A row with one bad number is not: it must not be lost without a word."""
+    found = recognise(first)
+    words = all(field and not NUMBER.match(field) for field in first)
+    return bool(found["user"] and found["item"]) or (words and bool({"rating", "timestamp"} & numbers.keys()))
 
 
 def _dialect(sep: str, names: list[str] | None, width: int, at: dict[str, int] | dict[str, int | None]) -> Dialect:

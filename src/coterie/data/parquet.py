@@ -1,7 +1,13 @@
-"""Parquet: the same columns as text, a million rows at a time. Problems are told by row number."""
+"""Parquet: the same columns as text, a million rows at a time. Problems are told by row number.
+
+A damaged Parquet file can abort the whole process inside polars, where no exception can be caught (the fuzzer found
+one). So a child process reads it first: if the child dies, the file is refused.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +22,18 @@ if TYPE_CHECKING:
     import polars as pl
 
 AT_ONCE = 1_000_000
+READ_ALL = """
+import sys, polars
+frame, start = polars.scan_parquet(sys.argv[1], glob=False), 0
+while (got := frame.slice(start, 1_000_000).collect().height):
+    start += got
+"""
 
 
 def parquet_columns(path: Path, columns: dict[str, str] | None) -> tuple[Dialect, Iterator[Columns]]:
     import polars as pl
 
+    _refuse_if_deadly(path)
     try:
         frame = pl.scan_parquet(path, glob=False)
         schema = frame.collect_schema()
@@ -70,6 +83,19 @@ def _as_text(name: str, kind: pl.DataType) -> pl.Expr:
     if isinstance(kind, pl.Datetime | pl.Date):
         column = column.dt.epoch("s")
     return column.cast(pl.String).fill_null("")
+
+
+def _refuse_if_deadly(path: Path) -> None:
+    if not sys.executable:
+        return
+    patience = 60 + path.stat().st_size / 1e6  # seconds
+    try:
+        child = subprocess.run([sys.executable, "-c", READ_ALL, str(path)], capture_output=True, timeout=patience)
+    except subprocess.TimeoutExpired:
+        raise _damaged(path, TimeoutError(f"reading it does not end within {patience:.0f} s")) from None
+    if child.returncode:
+        last = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise _damaged(path, RuntimeError(last or f"reading it ends with code {child.returncode}"))
 
 
 def _damaged(path: Path, error: BaseException) -> CoterieError:

@@ -34,18 +34,49 @@ class Vocabulary:
     """Text to numbers, by first appearance."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        import polars as pl
+
+        self.known = pl.DataFrame(schema={"text": pl.String, "number": pl.Int32})
 
     def encode(self, column: pl.Series) -> np.ndarray:
         import polars as pl
 
-        distinct = column.unique(maintain_order=True)
-        numbers = self.numbers
-        known = [numbers.setdefault(text, len(numbers)) for text in distinct.to_list()]
-        if len(numbers) >= 1 << 31:
-            raise CoterieError("more than 2,147,483,647 different ids; Coterie counts them in 32 bits.")
-        mapped = column.replace_strict(distinct, pl.Series(known, dtype=pl.Int32), return_dtype=pl.Int32)
-        return mapped.to_numpy()
+        numbers = self._look_up(column)
+        if numbers.null_count():
+            fresh = column.filter(numbers.is_null()).unique(maintain_order=True)
+            first, last = self.known.height, self.known.height + len(fresh)
+            if last >= 1 << 31:
+                raise CoterieError("more than 2,147,483,647 different ids; Coterie counts them in 32 bits.")
+            count = pl.int_range(first, last, dtype=pl.Int32, eager=True)
+            self.known = pl.concat([self.known, pl.DataFrame({"text": fresh, "number": count})], rechunk=True)
+            numbers = self._look_up(column)
+        return numbers.to_numpy()
+
+    def _look_up(self, column: pl.Series) -> pl.Series:
+        table = column.alias("text").to_frame()
+        return table.join(self.known, on="text", how="left", maintain_order="left")["number"]
+
+    def ids(self) -> list[str]:
+        return self.known["text"].to_list()
+
+
+class Growing:
+    """An array that grows in place (the operating system moves pages, nothing is held twice)."""
+
+    def __init__(self, dtype: type) -> None:
+        self.array: np.ndarray = np.empty(0, dtype)
+        self.count = 0
+
+    def add(self, more: np.ndarray) -> None:
+        end = self.count + len(more)
+        if end > len(self.array):
+            self.array.resize(max(end, self.count + self.count // 8), refcheck=False)
+        self.array[self.count : end] = more
+        self.count = end
+
+    def finish(self) -> np.ndarray:
+        self.array.resize(self.count, refcheck=False)
+        return self.array
 
 
 class RowBuilder:
@@ -53,43 +84,29 @@ class RowBuilder:
 
     def __init__(self) -> None:
         self.user_numbers, self.item_numbers = Vocabulary(), Vocabulary()
-        self.users: list[np.ndarray] = []
-        self.items: list[np.ndarray] = []
-        self.ratings: list[np.ndarray] = []
-        self.times: list[np.ndarray] = []
-        self.count = 0
+        self.users, self.items = Growing(np.int32), Growing(np.int32)
+        self.ratings, self.times = Growing(np.float32), Growing(np.int64)
+
+    @property
+    def count(self) -> int:
+        return self.users.count
 
     def add(self, users: pl.Series, items: pl.Series, ratings: np.ndarray | None, times: np.ndarray | None) -> None:
-        rows = len(users)
-        self.count += rows
-        self.users.append(self.user_numbers.encode(users))
-        self.items.append(self.item_numbers.encode(items))
-        self.ratings.append(np.ones(rows, np.float32) if ratings is None else ratings)
+        self.users.add(self.user_numbers.encode(users))
+        self.items.add(self.item_numbers.encode(items))
+        self.ratings.add(np.ones(len(users), np.float32) if ratings is None else ratings)
         if times is not None:
-            self.times.append(times)
+            self.times.add(times)
 
     def finish(self) -> Rows:
-        timed = bool(self.times)
-        user_ids, item_ids = list(self.user_numbers.numbers), list(self.item_numbers.numbers)
         return Rows(
-            _joined(self.users, np.int32),
-            _joined(self.items, np.int32),
-            _joined(self.ratings, np.float32),
-            _joined(self.times, np.int64) if timed else None,
-            user_ids,
-            item_ids,
+            self.users.finish(),
+            self.items.finish(),
+            self.ratings.finish(),
+            self.times.finish() if self.times.count else None,
+            self.user_numbers.ids(),
+            self.item_numbers.ids(),
         )
-
-
-def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-    """The parts as one array; each part is let go once it is copied."""
-    whole: np.ndarray = np.empty(sum(map(len, parts)), dtype)
-    at = len(whole)
-    while parts:
-        part = parts.pop()
-        whole[at - len(part) : at] = part
-        at -= len(part)
-    return whole
 
 
 def group_by_user(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
@@ -97,7 +114,7 @@ def group_by_user(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
     indptr = np.zeros(len(rows.user_ids) + 1, np.int64)
     np.cumsum(np.bincount(rows.users, minlength=len(rows.user_ids)), out=indptr[1:])
     in_order = bool((rows.users[1:] >= rows.users[:-1]).all())
-    order = slice(None) if in_order else np.argsort(rows.users, kind="stable")
+    order = slice(None) if in_order else _order(rows.users)
     rows.users = np.empty(0, np.int32)
     items = rows.items[order]
     rows.items = np.empty(0, np.int32)
@@ -106,6 +123,11 @@ def group_by_user(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
     times = None if rows.times is None else rows.times[order]
     rows.times = None
     return indptr, items, ratings, times
+
+
+def _order(users: np.ndarray) -> np.ndarray:
+    order = np.argsort(users, kind="stable")
+    return order.astype(np.int32) if len(users) < 1 << 31 else order
 
 
 def keep_users(rows: Rows, at_least: int) -> Rows:
@@ -135,6 +157,7 @@ def repeated_pairs(indptr: np.ndarray, items: np.ndarray, n_items: int) -> int:
         lengths = np.diff(indptr[user : last + 1])
         local = np.repeat(np.arange(last - user, dtype=np.int64), lengths)
         pairs = local * n_items + items[indptr[user] : indptr[last]]
-        repeats += len(pairs) - len(np.unique(pairs))
+        pairs.sort()  # faster than np.unique, and in place
+        repeats += int((pairs[1:] == pairs[:-1]).sum())
         user = last
     return repeats
