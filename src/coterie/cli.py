@@ -41,6 +41,9 @@ def run(
     cohort: Annotated[
         str | None, typer.Option(help="Share (0.1) or number (100) of clients in a round; default is the algorithm's.")
     ] = None,
+    exchange: Annotated[
+        str, typer.Option(help="full, local-only (each client alone) or server-only (no private item tables).")
+    ] = "full",
     dropout: Annotated[float, typer.Option(help="Share of each cohort that drops out, simulated.")] = 0.0,
     behaviour: Annotated[str, typer.Option(help="coterie, as_published or as_released.")] = "coterie",
     settings: Annotated[list[str] | None, typer.Option("--set", help="field=value, repeatable.")] = None,
@@ -85,7 +88,7 @@ def run(
                               data_dir=None if data_dir is None else str(data_dir)),
                 protocol=resolve(protocol, cls.home, split, min_interactions, rating_threshold, fold),
                 rounds=rounds, evaluate_every=evaluate_every, dropout=dropout, seed=seed,
-                cohort=None if cohort is None else _cohort(cohort),
+                exchange=exchange, cohort=None if cohort is None else _cohort(cohort),  # type: ignore[arg-type]
                 checkpoint_every=checkpoint_every, keep=keep,  # type: ignore[arg-type]
             )  # fmt: skip
         except ValidationError as problem:

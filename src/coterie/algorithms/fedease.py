@@ -117,7 +117,15 @@ class FedEASE(Federated):
         if not received.touched.any():  # everybody drawn has sent before
             return server
         counts = server.counts + unfold(np.rint(received.rows / FIXED_POINT).astype(np.int32))
-        return Server(counts, solve(counts, self.reg))
+        there = np.flatnonzero(np.diag(counts))
+        if 2 * len(there) > len(counts):
+            return Server(counts, solve(counts, self.reg))
+        weights = np.zeros_like(server.weights)  # items nobody has weigh nothing: leave them out of the inverse
+        weights[np.ix_(there, there)] = solve(counts[np.ix_(there, there)], self.reg)
+        return Server(counts, weights)
+
+    def seen(self, download: Download, n_items: int, seed: int) -> Server:
+        return self.init_server(n_items, seed)._replace(weights=download.table)
 
     def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
         scores: np.ndarray = binary(history, users) @ server.weights

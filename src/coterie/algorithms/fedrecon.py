@@ -87,7 +87,7 @@ def _gather(i, indptr, items, counts, drawn, tables, which, position, rows, C, w
     positives = np.int64(0)
     for p in range(indptr[i], indptr[i + 1]):
         positives += np.int64(counts[p])
-    each = len(drawn) // max(positives, 1)
+    each = len(drawn) // positives if positives > 0 else 0
     for p in range(indptr[i], indptr[i + 1]):
         if position[items[p]] < 0:
             position[items[p]] = n
@@ -114,8 +114,10 @@ def _gather(i, indptr, items, counts, drawn, tables, which, position, rows, C, w
 
 
 @njit(nogil=True, cache=True)
-def _train(ids, indptr, items, counts, neg_indptr, neg_items, keys, seed, round_, tables, start, split, support, epochs,
-           steps, rates, decay_user, rate_item, decay_item):  # fmt: skip # type: ignore[no-untyped-def]
+def _train(  # type: ignore[no-untyped-def]
+    ids, indptr, items, counts, neg_indptr, neg_items, keys, seed, round_, tables, start, split, support, epochs,
+    steps, rates, decay_user, rate_item, decay_item,
+):  # fmt: skip
     f = np.float32
     m, width, k = tables.shape[1], tables.shape[2], start.shape[1]
     bias = width > k
@@ -182,11 +184,11 @@ class FedRecon(Federated):
     negatives: int = 16  # sampled negatives for each positive, redrawn each round
     support: float = 0.5  # share of the positives from which u is rebuilt; the others teach the table
     split: bool = True  # False: the whole history serves as both
-    steps: int = 10  # gradient steps that rebuild u
+    steps: int = 20  # gradient steps that rebuild u
     epochs: int = 1  # local passes over the query
     item_bias: bool = True  # each item has a bias
     start: float = 0.02  # deviation of the first vectors
-    lr_user: float = 0.2  # step size of u, over the square root of the history's length
+    lr_user: float = 0.5  # step size of u, over the square root of the history's length
     lr_item: float = 0.008  # item step size on the client
     reg_user: float = 0.004  # weight decay of u
     reg_item: float = 0.08  # weight decay of the query's item rows, on the client

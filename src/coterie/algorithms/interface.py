@@ -140,6 +140,8 @@ class Federated(Algorithm):
 
     collects: ClassVar[bool] = False  # the server step needs single uploads, not their sum
     newcomer_rounds: ClassVar[int] = 30  # how long a person who was not in training trains on her own
+    most_in_chunk: ClassVar[int] = 256  # most clients in one call of the client step, where the engine may choose
+    server_only: ClassVar[dict[str, Any]] = {}  # settings under which no private item table is used, where it has one
 
     @abstractmethod
     def init_server(self, n_items: int, seed: int) -> Any:

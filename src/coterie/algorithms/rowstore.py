@@ -49,6 +49,10 @@ class RowStore(NamedTuple):
         rows[mine] = self.pool[client * len(rows) + self.slot[client, mine]]
         return rows * np.float32(self.scale[client])
 
+    def forget(self, clients: np.ndarray) -> None:
+        """These clients' tables are the first one again."""
+        self.scale[clients], self.slot[clients], self.used[clients] = 1.0, -1, 0
+
     def copy(self) -> RowStore:
         twin = RowStore.empty(len(self.used), self.start)
         twin.scale[:], twin.slot[:], twin.used[:] = self.scale, self.slot, self.used

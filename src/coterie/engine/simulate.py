@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ UploadPath = Callable[[Upload, np.ndarray, int], Upload]  # (uploads, client ids
 Observer = Callable[[np.ndarray, Report], None]  # sees what stays on the devices: for the leak canary, never the server
 
 _CHUNKS_PER_THREAD = 8  # small enough to balance, large enough that a chunk is worth its call
-_MOST_IN_CHUNK = 256
 
 
 class State(NamedTuple):
@@ -70,7 +69,7 @@ def simulate(
     algorithm: Federated | Central,
     history: History,
     state: State,
-    rounds: range,
+    rounds: Iterable[int],
     seed: int,
     size: float | int = 1.0,
     dropout: float = 0.0,
@@ -175,7 +174,7 @@ def _round(
     path: UploadPath | None,
     observe: Observer | None,
 ) -> tuple[Any, np.ndarray, np.ndarray, float, float]:
-    chunks = _chunks(ids, history, threads)
+    chunks = _chunks(ids, history, threads, algorithm.most_in_chunk)
     sums: SimpleQueue[Sum] = SimpleQueue()
     made: list[Sum] = []
 
@@ -218,11 +217,11 @@ def _round(
     return received, losses, examples, up / len(ids), down / len(ids)
 
 
-def _chunks(ids: np.ndarray, history: History, threads: int) -> list[np.ndarray]:
+def _chunks(ids: np.ndarray, history: History, threads: int, most: int = 256) -> list[np.ndarray]:
     """Cut a cohort into parts of about equal work. No result depends on where the cuts are."""
     if not len(ids):
         return []
-    count = max(min(len(ids), threads * _CHUNKS_PER_THREAD), -(-len(ids) // _MOST_IN_CHUNK))
+    count = max(min(len(ids), threads * _CHUNKS_PER_THREAD), -(-len(ids) // most))
     work = np.cumsum(history.lengths[ids] + 1)
     cuts = np.searchsorted(work, work[-1] * np.arange(1, count) / count)
     return [part for part in np.split(ids, np.unique(cuts)) if len(part)]
@@ -236,7 +235,7 @@ def concatenate(uploads: list[Upload]) -> Upload:
 
 
 def _central(
-    algorithm: Central, history: History, state: State, rounds: range, seed: int, observe: Observer | None
+    algorithm: Central, history: History, state: State, rounds: Iterable[int], seed: int, observe: Observer | None
 ) -> Iterator[Round]:
     for number in rounds:
         began = time.perf_counter()

@@ -25,7 +25,8 @@ def compare(runs: Sequence[Run | str | Path]) -> list[dict[str, Any]]:
         summary = one.summary
         key = json.dumps(
             [summary["algorithm"], summary["behaviour"], summary["settings"], summary["data"]["sha256"],
-             summary["protocol"]["name"], summary["protocol"]["split"], summary["rounds"], summary["cohort"]]
+             summary["protocol"]["name"], summary["protocol"]["split"], summary["rounds"], summary["cohort"],
+             summary.get("exchange", "full")]
         )  # fmt: skip
         groups.setdefault(key, []).append(summary)
     return [_row(group) for group in groups.values()]
@@ -34,7 +35,8 @@ def compare(runs: Sequence[Run | str | Path]) -> list[dict[str, Any]]:
 def _row(group: list[dict[str, Any]]) -> dict[str, Any]:
     first = group[0]
     row: dict[str, Any] = {
-        "algorithm": first["algorithm"], "behaviour": first["behaviour"], "data": first["data"]["name"],
+        "algorithm": first["algorithm"], "behaviour": first["behaviour"],
+        "exchange": first.get("exchange", "full"), "data": first["data"]["name"],
         "data_sha256": first["data"]["sha256"], "protocol": first["protocol"]["name"],
         "split": first["protocol"]["split"], "seeds": [one["seed"] for one in group],
         "best_round": [one["best_round"] for one in group], "rounds": first["rounds"],
@@ -74,6 +76,8 @@ def render(rows: list[dict[str, Any]]) -> Any:
         table.add_column(heading, justify="right")
     for row in rows:
         name = row["algorithm"] + ("" if row["behaviour"] == "coterie" else f" {row['behaviour']}")
+        if row["exchange"] != "full":
+            name += f" {row['exchange']}"
         if row["protocol"] != "clean":
             name += f" [{row['protocol']}]"
         if len(datasets) > 1:

@@ -36,6 +36,8 @@ def continue_run(
     `rounds` more rounds are trained (default: as many as the old run had). What changed is in the spec and the summary.
     """
     before = Run(old, data)
+    if before.spec.exchange == "local-only":
+        raise CoterieError(f"{before.path}: a local-only run keeps scores, not models; run it anew on all the data")
     source = str(new) if not isinstance(new, Interactions) else None
     fresh = new if isinstance(new, Interactions) else load(new)
     together = joined(load_data(before.spec.data, data), fresh)

@@ -192,7 +192,8 @@ def new_directory(out: Path | None, spec: RunSpec) -> Path:
     if out is not None:
         return out
     name = Path(spec.data.source or "memory").name.split(":")[0].removesuffix(".gz")
-    stem = f"{spec.algorithm}-{name}-{spec.protocol.name.replace(':', '-')}-seed{spec.seed}"
+    less = "" if spec.exchange == "full" else f"-{spec.exchange}"
+    stem = f"{spec.algorithm}{less}-{name}-{spec.protocol.name.replace(':', '-')}-seed{spec.seed}"
     number = 1
     while True:
         path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")

@@ -15,6 +15,7 @@ import numpy as np
 
 from coterie.algorithms.interface import Federated, History
 from coterie.data.interactions import Interactions
+from coterie.engine.exchange import LocalOnly, system
 from coterie.engine.simulate import Diverged, State, simulate, start
 from coterie.errors import CoterieError
 from coterie.protocol import CanaryWatch, Prepared, prepare
@@ -107,13 +108,20 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
         )
     records = directory.cut_rounds(done)
     with clock.on("compile"):
-        warm_up(algorithm, threads)
+        warm_up(system(algorithm), threads)
     best_value = max((_select(spec, one) for one in records if "validation" in one), default=-math.inf)
     assert spec.rounds is not None and spec.cohort is not None  # resolved
-    rounds = simulate(
-        algorithm, prepared.history, state, range(done + 1, spec.rounds + 1), spec.seed, spec.cohort, spec.dropout,
-        threads, None, watch.observe if watch else None,
-    )  # fmt: skip
+    observe, todo = watch.observe if watch else None, range(done + 1, spec.rounds + 1)
+    if isinstance(algorithm, LocalOnly):
+        if watch:
+            watch.counts[:] = 0  # going on, everybody is trained anew
+        rounds = algorithm.simulate(
+            prepared.history, todo, spec.seed, spec.cohort, spec.dropout, threads, observe, spec.evaluate_every
+        )
+    else:
+        rounds = simulate(
+            algorithm, prepared.history, state, todo, spec.seed, spec.cohort, spec.dropout, threads, None, observe
+        )
     last_written, cost, since = done, 0.0, time.perf_counter()
 
     def extra() -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.algorithms import algorithm_class, make
 from coterie.data.interactions import Interactions
+from coterie.engine.exchange import Exchange, with_exchange
 from coterie.errors import CoterieError
 from coterie.protocol.rules import Protocol
 
@@ -39,6 +40,7 @@ class RunSpec(BaseModel):
     rounds: int | None = Field(default=None, ge=1)  # None: the algorithm's default
     evaluate_every: int = Field(default=5, ge=1)
     cohort: float | int | None = None  # share (a float in (0, 1]) or number of clients in an exchange; None: default
+    exchange: Exchange = "full"  # or local-only: each client alone; or server-only: no private item tables
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)  # share of the cohort that drops out, simulated
     seed: int = Field(default=0, ge=0)
     checkpoint_every: int = Field(default=10, ge=1)
@@ -46,11 +48,12 @@ class RunSpec(BaseModel):
     keep: Literal["all", "model", "nothing"] = "all"  # what stays on disk of a finished run beside its record
 
     def build(self) -> Any:
-        return make(self.algorithm, self.behaviour, **self.settings)
+        algorithm = make(self.algorithm, self.behaviour, **self.settings)
+        return with_exchange(algorithm, self.exchange, self.rounds)
 
     def resolved(self) -> RunSpec:
         """Every default written out, so that the record does not depend on a later version's defaults."""
-        algorithm = self.build()
+        with_exchange(algorithm := make(self.algorithm, self.behaviour, **self.settings), self.exchange)  # or refuse
         rounds = self.rounds if self.rounds is not None else algorithm.default_rounds
         cohort = self.cohort if self.cohort is not None else algorithm.default_cohort
         return self.model_copy(update={"settings": asdict(algorithm), "rounds": rounds, "cohort": cohort})

@@ -48,6 +48,7 @@ def summarise(
         "algorithm": spec.algorithm,
         "behaviour": spec.behaviour,
         "settings": spec.settings,
+        "exchange": spec.exchange,
         "sends": algorithm.sends,
         "data": {
             "name": data.name, "users": data.n_users, "items": data.n_items, "interactions": counts["interactions"],
