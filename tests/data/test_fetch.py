@@ -17,7 +17,7 @@ import pytest
 
 from coterie.data import CATALOGUE, fetch, load
 from coterie.data.download import download
-from coterie.data.unpack import unpack
+from coterie.data.unpack import _copy, unpack
 from coterie.errors import CoterieError
 
 
@@ -315,3 +315,9 @@ def test_members_by_name_from_zip_and_tar(tmp_path: Path) -> None:
         archive.add(tmp_path / "u.item", "somewhere/u.item")
     (tmp_path / "u.item").unlink()
     assert unpack(tmp_path / "a.tar.gz", ("u.item",), tmp_path)[0].read_bytes() == b"two"
+
+
+def test_no_more_is_copied_than_allowed() -> None:
+    with pytest.raises(CoterieError, match="too much"):
+        _copy(io.BytesIO(bytes(100)), io.BytesIO(), 99, CoterieError("too much"))
+    assert _copy(io.BytesIO(bytes(100)), io.BytesIO(), 100, CoterieError("too much")) == 100
