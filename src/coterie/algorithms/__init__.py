@@ -27,6 +27,7 @@ CATALOGUE: dict[str, tuple[str, str] | tuple[str, str, dict[str, Any]]] = {
     "fedrap": ("coterie.algorithms.fedrap", "FedRAP"),
     "fedease": ("coterie.algorithms.fedease", "FedEASE"),
     "fedrecon": ("coterie.algorithms.fedrecon", "FedRecon"),
+    "fedlightgcn": ("coterie.algorithms.fedlightgcn", "FedLightGCN"),
 }
 
 
