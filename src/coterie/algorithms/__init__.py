@@ -38,6 +38,7 @@ CATALOGUE: dict[str, tuple[str, str] | tuple[str, str, dict[str, Any]]] = {
     "fedrecon": ("coterie.algorithms.fedrecon", "FedRecon"),
     "metamf": ("coterie.algorithms.metamf", "MetaMF"),
     "fedlightgcn": ("coterie.algorithms.fedlightgcn", "FedLightGCN"),
+    "fedpergnn": ("coterie.algorithms.fedpergnn", "FedPerGNN"),
 }
 
 

@@ -327,7 +327,7 @@ class MetaMF(Federated):
         g_vectors, at = np.empty((len(ids), self.size), np.float32), 0
         for part, upload in zip(received.ids, received.uploads, strict=True):
             mine = g_vectors[at : at + len(part)]
-            back(server.vectors[part], server.meta, self.shape(), *upload, mine, g)
+            back(server.vectors[part], server.meta, self.shape(), *upload[:4], mine, g)
             at += len(part)
         steps = server.steps.copy()
         steps[ids] += 1
@@ -361,7 +361,7 @@ class MetaMF(Federated):
             g = np.empty_like(vectors)
             download = self.download(alone._replace(vectors=vectors), ids, step)
             upload, _ = self.client_step(clients, ids, history, download, step, seed)
-            back(vectors, server.meta, self.shape(), *upload, g, nowhere)
+            back(vectors, server.meta, self.shape(), *upload[:4], g, nowhere)
             vectors, first, second = self._adam(vectors, first, second, g, step, rate, 0.0)
         return Client(vectors)
 
