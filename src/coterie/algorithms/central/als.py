@@ -33,9 +33,9 @@ class Client(NamedTuple):
 @final
 @dataclass(frozen=True)
 class ALS(Central):
-    dim: int = 32  # length of user and item vectors
+    dim: int = 64  # length of user and item vectors
     reg: float = 10.0  # ridge on both sides
-    alpha: float = 5.0  # how much more a yes counts than a no
+    alpha: float = 1.0  # how much more a yes counts than a no
     start: float = 0.01  # deviation of the first vectors
 
     name: ClassVar[str] = "als"

@@ -49,7 +49,7 @@ def matrix(server: Server, columns: int) -> scipy.sparse.csr_matrix:
 @final
 @dataclass(frozen=True)
 class ItemKNN(Central):
-    neighbours: int = 100  # most alike items kept for each item
+    neighbours: int = 50  # most alike items kept for each item
     weighting: Literal["cosine", "tfidf", "bm25"] = "cosine"  # how much each (user, item) pair says
     k1: float = 1.2  # BM25: how soon repeats stop to count
     b: float = 0.75  # BM25: how much a popular item is held back

@@ -38,7 +38,7 @@ def contrastive(torch: Any, one: Any, other: Any, places: Any, temperature: floa
 class SGL(Central):
     dim: int = 32  # length of user and item vectors
     layers: int = 2  # how far along the graph vectors are smoothed
-    lr: float = 0.005  # Adam's step size
+    lr: float = 0.02  # Adam's step size
     reg: float = 1e-3  # weight decay of the vectors a triple touches
     batch: int = 2048  # triples in a step
     start: float = 0.1  # deviation of the first vectors
@@ -51,7 +51,7 @@ class SGL(Central):
     name: ClassVar[str] = "sgl"
     citation: ClassVar[str] = "Wu et al., Self-supervised Graph Learning for Recommendation, SIGIR 2021"
     sends: ClassVar[str] = "her whole history (central)"
-    default_rounds: ClassVar[int] = 60
+    default_rounds: ClassVar[int] = 40
     draws_negatives: ClassVar[bool] = True
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
 
