@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from coterie.algorithms.central.als import ALS
+    from coterie.algorithms.central.bpr import BPR
     from coterie.algorithms.central.ease import EASE
+    from coterie.algorithms.central.itemknn import ItemKNN
+    from coterie.algorithms.central.lightgcn import LightGCN
+    from coterie.algorithms.central.mf import MF
     from coterie.algorithms.central.mostpop import MostPop
+    from coterie.algorithms.central.multvae import MultVAE
+    from coterie.algorithms.central.ncf import NCF
     from coterie.algorithms.central.random import Random
+    from coterie.algorithms.central.sgl import SGL
+    from coterie.algorithms.central.userknn import UserKNN
     from coterie.algorithms.fedmf import FedMF
     from coterie.algorithms.fedrap import FedRAP
     from coterie.data import Interactions, load, synthetic
@@ -39,8 +48,9 @@ _PLACES = {
 }
 
 __all__ = [
-    "EASE", "CoterieError", "FedMF", "FedRAP", "Interactions", "MostPop", "Random", "Run", "compare", "continue_run",
-    "load", "open", "resume", "run", "synthetic",
+    "ALS", "BPR", "EASE", "MF", "NCF", "SGL", "CoterieError", "FedMF", "FedRAP", "Interactions", "ItemKNN", "LightGCN",
+    "MostPop", "MultVAE", "Random", "Run", "UserKNN", "compare", "continue_run", "load", "open", "resume", "run",
+    "synthetic",
 ]  # fmt: skip
 
 
