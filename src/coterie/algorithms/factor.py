@@ -1,9 +1,9 @@
 """Local training of factor models: score = <u, C[j] + D[j]> + biases, logistic or squared loss.
 
 FedMF (no D) and FedRAP (all of it) are settings of this one kernel. For one client and one batch it walks the distinct
-items once: score, error, gradient and update of a row are one fused pass, since given u the rows are independent.
-Repeated negatives are folded into a weight. The touched rows are gathered into a small buffer that stays in cache for
-all local passes. `factor_reference.py` says the same in plain NumPy.
+items once: given u the rows are independent, so score, error, gradient and update of a row need no gradient table.
+Repeated negatives are folded into a weight. The touched rows are gathered into one small buffer, which becomes the
+upload, and stay in cache for all local passes. `factor_reference.py` says the same in plain NumPy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from coterie.ragged import Ragged
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 NO_PENALTY, L1, L2, SOFT_THRESHOLD = range(4)
+
+_BLOCK = 32  # rows scored together before they are updated: few enough for the nearest cache
+
+_LOG2_E = np.float32(1.4426950408889634)
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+_ROUNDER = np.float32(1.5 * 2**23)  # adding this leaves a float32 without a fraction
 
 
 class Local(NamedTuple):
@@ -49,244 +55,273 @@ class Local(NamedTuple):
     tolerance: float  # stop when the running mean loss changes by less than this share; 0: never
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _gradient_step(n, C, D, u, bias, gu, positive, negative, size, rate_user, fade, s, track):  # type: ignore[no-untyped-def]
-    """One simultaneous step on u, bias, C and D over the first n rows. Returns loss sum, penalty sum and new bias."""
+@njit(nogil=True, cache=True, fastmath={"contract"})  # a callee inherits what it does not say; no reassociation here
+def _exp(x):  # type: ignore[no-untyped-def]
+    """e**x in float32 for x <= 0, to two units in the last place. The library's is a call; this one vectorises."""
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x
+    rounded = x * _LOG2_E + _ROUNDER
+    whole = rounded - _ROUNDER
+    r = x - whole * _LN2_HIGH - whole * _LN2_LOW
+    p = np.float32(1 / 5040) * r + np.float32(1 / 720)
+    p = p * r + np.float32(1 / 120)
+    p = p * r + np.float32(1 / 24)
+    p = p * r + np.float32(1 / 6)
+    p = p * r + np.float32(1 / 2)
+    p = p * r * r + r + np.float32(1.0)
+    return np.int32(np.float32(p).view(np.int32) + (np.float32(rounded).view(np.int32) << 23)).view(np.float32)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+def _log1p(e):  # type: ignore[no-untyped-def]
+    """log(1 + e) in float32 for 0 <= e <= 1: 2 artanh(e / (2 + e)) by its series. It vectorises too."""
+    z = e / (np.float32(2.0) + e)
+    q = z * z
+    p = np.float32(2 / 13) * q + np.float32(2 / 11)
+    p = p * q + np.float32(2 / 9)
+    p = p * q + np.float32(2 / 7)
+    p = p * q + np.float32(2 / 5)
+    p = p * q + np.float32(2 / 3)
+    return p * q * z + np.float32(2.0) * z
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+def _step(first, last, table_c, table_d, u, gu, bias, positives, negatives, work, size, fade, s, track):  # type: ignore[no-untyped-def]
+    """Step on rows first..last of C and D, adding to gu. Returns the sums of loss, penalty and the bias's gradient."""
     f = np.float32
     k = len(u)
     inverse = f(1.0) / f(size) if s.mean else f(1.0)
     per_row = f(1.0) / f(size * k) if s.mean else f(1.0)
-    item, own = f(s.rate_item) * fade, f(s.rate_own) * fade
-    decay_item, decay_own = f(s.decay_item), f(s.decay_own)
-    apart, sparse = f(2.0) * f(s.apart) * per_row, f(s.sparse) * per_row
-    if s.penalty == L2:
-        sparse *= f(2.0)
+    item = f(s.rate_item) * fade if s.shared else f(0.0)
+    own = f(s.rate_own) * fade
+    apart, sparse = f(2.0 * s.apart) * per_row, f(s.sparse) * per_row
+    subgradient = sparse if s.penalty == L1 else f(0.0)
+    ridge = f(2.0) * sparse if s.penalty == L2 else f(0.0)
+    keep_own = f(1.0) - own * f(s.decay_own)
     loss, penalty, g_bias = 0.0, 0.0, f(0.0)
-    gu[:] = f(0.0)
-    for t in range(n):
-        weight = positive[t] + negative[t]
-        if weight == f(0.0) and not s.whole:
-            if s.everywhere:  # in the buffer for another batch: weight decay only
-                for d in range(C.shape[1]):
-                    C[t, d] -= item * decay_item * C[t, d]
-                if s.private:
-                    for d in range(k):
-                        D[t, d] -= own * decay_own * D[t, d]
-            continue
-        x = bias
-        if s.shared:
-            for d in range(k):
-                x += u[d] * C[t, d]
-            if s.item_bias:
-                x += C[t, k]
-        if s.private:
-            for d in range(k):
-                x += u[d] * D[t, d]
-        if s.squared:
-            error = weight * x - positive[t]
-        else:
-            error = weight / (f(1.0) + np.exp(-x)) - positive[t]
-        if track:
-            if s.squared:
-                loss += 0.5 * (positive[t] * (1.0 - x) ** 2 + negative[t] * x * x)
-            else:
-                loss += weight * np.log1p(np.exp(-abs(x))) + weight * max(x, f(0.0)) - positive[t] * x
-        g = error * inverse
-        g_bias += g
-        pull = apart * (f(1.0) if s.whole else weight)
-        shrink = sparse * (f(1.0) if s.whole else weight)
-        if track and (s.apart != 0.0 or s.sparse != 0.0):
-            for d in range(k):
-                c = C[t, d] if s.shared else f(0.0)
-                if s.private:
-                    penalty -= 0.5 * pull * (D[t, d] - c) ** 2
-                penalty += 0.5 * shrink * c * c if s.penalty == L2 else shrink * abs(c)
-        if s.shared and s.private:
-            if s.penalty == L1:
+    for top in range(first, last, _BLOCK):
+        end = min(top + _BLOCK, last)
+        C, D, x = table_c[top:end], table_d[top:end], work[top:end]
+        positive, negative = positives[top:end], negatives[top:end]
+        for t in range(end - top):
+            y = bias
+            if s.private:
                 for d in range(k):
-                    c, o = C[t, d], D[t, d]
-                    gu[d] += g * (c + o)
-                    C[t, d] = c - item * (g * u[d] + pull * (o - c) + shrink * np.sign(c) + decay_item * c)
-                    D[t, d] = o - own * (g * u[d] - pull * (o - c) + decay_own * o)
+                    y += u[d] * (C[t, d] + D[t, d])
             else:
-                ridge = shrink if s.penalty == L2 else f(0.0)
                 for d in range(k):
-                    c, o = C[t, d], D[t, d]
-                    gu[d] += g * (c + o)
-                    C[t, d] = c - item * (g * u[d] + pull * (o - c) + ridge * c + decay_item * c)
-                    D[t, d] = o - own * (g * u[d] - pull * (o - c) + decay_own * o)
-        elif s.private:
-            for d in range(k):
-                o = D[t, d]
-                gu[d] += g * o
-                D[t, d] = o - own * (g * u[d] - pull * o + decay_own * o)
-        else:
-            for d in range(k):
-                c = C[t, d]
-                gu[d] += g * c
-                grip = shrink * np.sign(c) if s.penalty == L1 else (shrink * c if s.penalty == L2 else f(0.0))
-                C[t, d] = c - item * (g * u[d] + grip + decay_item * c)
+                    y += u[d] * C[t, d]
+            x[t] = y
         if s.shared and s.item_bias:
-            C[t, k] -= item * (g + decay_item * C[t, k])
-        if s.shared and s.penalty == SOFT_THRESHOLD:
-            theta = item * shrink
-            for d in range(k):
-                C[t, d] = np.sign(C[t, d]) * max(abs(C[t, d]) - theta, f(0.0))
-    for d in range(k):
-        u[d] -= rate_user * fade * (gu[d] + f(s.decay_user) * u[d])
-    if s.user_bias:
-        bias -= rate_user * fade * (g_bias + f(s.decay_user) * bias)
-    return loss, penalty, bias
+            for t in range(end - top):
+                x[t] += C[t, k]
+        if track:
+            part = f(0.0)
+            for t in range(end - top):
+                if s.squared:
+                    part += f(0.5) * (positive[t] * (f(1.0) - x[t]) ** 2 + negative[t] * x[t] ** 2)
+                else:
+                    soft = _log1p(_exp(-abs(x[t]))) + (x[t] if x[t] > f(0.0) else f(0.0))
+                    part += (positive[t] + negative[t]) * soft - positive[t] * x[t]
+            loss += np.float64(part)
+            if s.apart != 0.0 or s.sparse != 0.0:
+                for t in range(end - top):
+                    reg = f(1.0) if s.whole else positive[t] + negative[t]
+                    away, absolute, square = f(0.0), f(0.0), f(0.0)
+                    for d in range(k):
+                        o = D[t, d] if s.private else C[t, d]
+                        away += (o - C[t, d]) ** 2
+                        absolute += abs(C[t, d])
+                        square += C[t, d] ** 2
+                    extent = square if s.penalty == L2 else absolute
+                    penalty += np.float64(reg * (sparse * extent - f(0.5) * apart * away))
+        if s.squared:
+            for t in range(end - top):
+                x[t] = (positive[t] + negative[t]) * x[t] - positive[t]
+        else:
+            for t in range(end - top):
+                e = _exp(-abs(x[t]))
+                weight = positive[t] + negative[t]
+                x[t] = weight * (e if x[t] < f(0.0) else f(1.0)) / (f(1.0) + e) - positive[t]
+        for t in range(end - top):
+            weight = positive[t] + negative[t]
+            if weight == f(0.0) and not (s.whole or s.everywhere):
+                continue  # in the buffer for another batch
+            reg = f(1.0) if s.whole else weight
+            g = x[t] * inverse
+            g_bias += g
+            pull, sign_step = apart * reg, item * subgradient * reg
+            step = item * g
+            keep = f(1.0) - item * (f(s.decay_item) + ridge * reg)
+            if s.private:
+                push, keep_c = item * pull, keep + item * pull
+                push_own, keep_d, step_own = own * pull, keep_own + own * pull, own * g
+                for d in range(k):
+                    c, o = C[t, d], D[t, d]
+                    gu[d] += g * (c + o)
+                    sign = (f(1.0) if c > f(0.0) else f(0.0)) - (f(1.0) if c < f(0.0) else f(0.0))
+                    C[t, d] = keep_c * c - step * u[d] - push * o - sign_step * sign
+                    D[t, d] = keep_d * o - step_own * u[d] - push_own * c
+            else:
+                for d in range(k):
+                    c = C[t, d]
+                    gu[d] += g * c
+                    sign = (f(1.0) if c > f(0.0) else f(0.0)) - (f(1.0) if c < f(0.0) else f(0.0))
+                    C[t, d] = keep * c - step * u[d] - sign_step * sign
+            if s.shared and s.item_bias:
+                C[t, k] -= item * (g + f(s.decay_item) * C[t, k])
+            if s.shared and s.penalty == SOFT_THRESHOLD:
+                theta = item * sparse * reg
+                for d in range(k):
+                    c = C[t, d]
+                    C[t, d] = c - theta if c > theta else (c + theta if c < -theta else f(0.0) * c)
+    return loss, penalty, g_bias
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _train(
-    ids, indptr, items, counts, neg_indptr, neg_items, keys, seed, round_,
-    table, user, user_bias, start, scale, slot, used, pool, rate_user, s,
-):  # fmt: skip # type: ignore[no-untyped-def]
-    """Train each client of a cohort. State arrays change in place; the touched rows' movement is returned."""
-    f = np.float32
-    m, width, k = table.shape[0], table.shape[1], user.shape[1]
-    most_rows, most_all, total = 0, 0, 0
+@njit(nogil=True, cache=True)
+def _fold(ids, indptr, items, counts, neg_indptr, neg_items, whole, position, out_indptr, rows, positive, negative):  # type: ignore[no-untyped-def]
+    """Each client's distinct items, and how often each is a positive and a negative. Returns the most examples."""
+    n, most = 0, 0.0
     for c in range(len(ids)):
-        here = neg_indptr[c + 1] - neg_indptr[c]
-        own_rows = indptr[ids[c] + 1] - indptr[ids[c]]
-        rows_here = m if s.whole else min(m, own_rows + here)
-        repeats = np.int64(0)
+        first, size = n, 0.0
         for p in range(indptr[ids[c]], indptr[ids[c] + 1]):
-            repeats += np.int64(counts[p])
-        most_rows, most_all, total = max(most_rows, rows_here), max(most_all, repeats + here), total + rows_here
-    C = np.empty((most_rows, width), np.float32)
-    D = np.empty((most_rows if s.private else 1, k), np.float32)
-    rows = np.empty(most_rows, np.int32)
-    positive, negative = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
-    part_positive, part_negative = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
-    example, label = np.empty(most_all, np.int32), np.empty(most_all, np.bool_)
-    position = np.full(m, -1, np.int32)
-    u, gu = np.empty(k, np.float32), np.empty(k, np.float32)
-
-    up_indptr = np.zeros(len(ids) + 1, np.int64)
-    up_rows = np.empty(total if s.shared else 0, np.int32)
-    up_values = np.empty((total if s.shared else 0, width), np.float32)
-    shrinks = np.ones((len(ids), 1), np.float32)
-    losses, sizes = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
-
-    for c in range(len(ids)):
-        i = ids[c]
-        n, size = 0, np.int64(0)
-        for p in range(indptr[i], indptr[i + 1]):
-            j = items[p]
-            position[j], rows[n], positive[n], negative[n] = n, j, counts[p], f(0.0)
-            for _ in range(np.int64(counts[p])):
-                example[size], label[size] = n, True
-                size += 1
+            position[items[p]] = n
+            rows[n] = items[p]
+            positive[n] = counts[p]
+            size += counts[p]
             n += 1
         for p in range(neg_indptr[c], neg_indptr[c + 1]):
             j = neg_items[p]
-            t = position[j]
-            if t < 0:
-                t = n
-                position[j], rows[n], positive[n], negative[n] = n, j, f(0.0), f(0.0)
+            if position[j] < first:
+                position[j] = n
+                rows[n] = j
                 n += 1
-            negative[t] += f(1.0)
-            example[size], label[size] = t, False
-            size += 1
-        if s.whole:
-            for j in range(m):
-                if position[j] < 0:
-                    position[j], rows[n], positive[n], negative[n] = n, j, f(0.0), f(0.0)
+            negative[position[j]] += np.float32(1.0)
+        if whole:
+            for j in range(len(position)):
+                if position[j] < first:
+                    position[j] = n
+                    rows[n] = j
                     n += 1
-        old_scale = f(scale[i]) if s.private else f(1.0)
+        out_indptr[c + 1] = n
+        most = max(most, size + (neg_indptr[c + 1] - neg_indptr[c]))
+    return most
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+def _train(  # type: ignore[no-untyped-def]
+    ids, indptr, all_rows, all_positive, all_negative, keys, seed, round_,
+    table, user, user_bias, start, scale, slot, used, pool, rate_user, s,
+    values, example, work, D, gu, shrinks, losses, sizes,
+):  # fmt: skip
+    """Train each client of a cohort. State arrays change in place; the movement of her rows fills `values`."""
+    f = np.float32
+    k = user.shape[1]
+    for c in range(len(ids)):
+        i = ids[c]
+        rows, C = all_rows[indptr[c] : indptr[c + 1]], values[indptr[c] if s.shared else 0 :]
+        positive, negative = all_positive[indptr[c] : indptr[c + 1]], all_negative[indptr[c] : indptr[c + 1]]
+        n, size = len(rows), 0
         for t in range(n):
-            j = rows[t]
-            position[j] = -1
-            if s.shared:
-                for d in range(width):
-                    C[t, d] = table[j, d]
-            if s.private:
-                if slot[i, j] >= 0:
-                    base = np.int64(i) * m + slot[i, j]
-                    for d in range(k):
-                        D[t, d] = old_scale * pool[base, d]
-                else:
-                    for d in range(k):
-                        D[t, d] = old_scale * start[j, d]
-        for d in range(k):
-            u[d] = user[i, d]
-        bias = user_bias[i] if s.user_bias else f(0.0)
-
-        fade, shrink_item, shrink_own = f(1.0), 1.0, 1.0
-        running, seen, before = 0.0, 0, 0.0
-        state = rng.stream(seed, round_, keys[i], rng.SHUFFLE)
+            size += int(positive[t] + negative[t])
         several = size > s.batch
-        for sweep in range(s.passes if size > 0 else 0):
-            track = sweep == 0 or s.tolerance > 0.0
-            if several:
-                for e in range(size - 1, 0, -1):
-                    state = rng.after(state)
-                    other = rng.below(state, e + 1)
-                    example[e], example[other] = example[other], example[e]
-                    label[e], label[other] = label[other], label[e]
-            for first in range(0, size, s.batch):
-                last = min(first + s.batch, size)
-                if several:
-                    part_positive[:n] = f(0.0)
-                    part_negative[:n] = f(0.0)
-                    for e in range(first, last):
-                        if label[e]:
-                            part_positive[example[e]] += f(1.0)
-                        else:
-                            part_negative[example[e]] += f(1.0)
-                    loss, penalty, bias = _gradient_step(
-                        n, C, D, u, bias, gu, part_positive, part_negative, last - first, rate_user[c], fade, s, track
-                    )
-                else:
-                    loss, penalty, bias = _gradient_step(
-                        n, C, D, u, bias, gu, positive, negative, size, rate_user[c], fade, s, track
-                    )
-                if s.everywhere:
-                    shrink_item *= 1.0 - s.rate_item * fade * s.decay_item
-                    shrink_own *= 1.0 - s.rate_own * fade * s.decay_own
-                fade *= f(s.step_decay)
-                if sweep == 0:
-                    losses[c] += loss
-                running += loss + penalty * (last - first if s.mean else 1)
-                seen += last - first
-            if s.tolerance > 0.0:
-                now = running / seen
-                if sweep > 0 and abs(now - before) / abs(before) < s.tolerance:
-                    break
-                before = now
-        losses[c] /= max(size, 1)
-        sizes[c] = size
+        if several:  # one entry for each example: its row, and whether it is a positive
+            e = 0
+            for t in range(n):
+                for number in range(int(positive[t] + negative[t])):
+                    example[e] = 2 * t + (number < positive[t])
+                    e += 1
+        u = user[i]
+        bias = user_bias[i] if s.user_bias else f(0.0)
+        fade, shrink_item, shrink_own = f(1.0), 1.0, 1.0
+        running, seen, before, g_bias = 0.0, 0, 0.0, f(0.0)
+        state = rng.stream(seed, round_, keys[i], rng.SHUFFLE)
+        old_scale = f(scale[i]) if s.private else f(1.0)
+        mine = i * table.shape[0]  # where her part of the pool begins
 
-        for d in range(k):
-            user[i, d] = u[d]
+        # Where one step is all there is, rows are gathered, stepped and finished a block at a time; else all at once.
+        stretch = _BLOCK if s.passes == 1 and not several and not s.everywhere else max(n, 1)
+        for first in range(0, n, stretch):
+            last = min(first + stretch, n)
+            for t in range(first, last):
+                j = rows[t]
+                if s.shared:
+                    for d in range(table.shape[1]):
+                        C[t, d] = table[j, d]
+                if s.private:
+                    row = pool[mine + slot[i, j]] if slot[i, j] >= 0 else start[j]
+                    for d in range(k):
+                        D[t, d] = old_scale * row[d]
+
+            for sweep in range(s.passes if size > 0 else 0):
+                if several:
+                    for e in range(size - 1, 0, -1):
+                        state = rng.after(state)
+                        other = rng.below(state, e + 1)
+                        swap = example[e]
+                        example[e] = example[other]
+                        example[other] = swap
+                for a in range(0, size, s.batch):
+                    b = min(a + s.batch, size)
+                    if several:
+                        positive, negative = work[1], work[2]
+                        positive[:n] = f(0.0)
+                        negative[:n] = f(0.0)
+                        for e in range(a, b):
+                            if example[e] & 1:
+                                positive[example[e] >> 1] += f(1.0)
+                            else:
+                                negative[example[e] >> 1] += f(1.0)
+                    if first == 0:
+                        gu[:] = f(0.0)
+                        g_bias = f(0.0)
+                    loss, penalty, g = _step(
+                        first, last, C, D, u, gu, bias, positive, negative, work[0], b - a, fade, s,
+                        sweep == 0 or s.tolerance > 0.0,
+                    )  # fmt: skip
+                    g_bias += g
+                    if sweep == 0:
+                        losses[c] += loss
+                    running += loss + penalty * (b - a if s.mean else 1)
+                    if last < n:
+                        continue
+                    seen += b - a
+                    step = rate_user[c] * fade
+                    for d in range(k):
+                        u[d] -= step * (gu[d] + f(s.decay_user) * u[d])
+                    if s.user_bias:
+                        bias -= step * (g_bias + f(s.decay_user) * bias)
+                    if s.everywhere:
+                        shrink_item *= 1.0 - s.rate_item * fade * s.decay_item
+                        shrink_own *= 1.0 - s.rate_own * fade * s.decay_own
+                    fade *= f(s.step_decay)
+                if s.tolerance > 0.0:
+                    now = running / seen
+                    if sweep > 0 and abs(now - before) / abs(before) < s.tolerance:
+                        break
+                    before = now
+
+            back = f(1.0) / f(scale[i] * shrink_own) if s.private else f(1.0)
+            kept = f(shrink_item)
+            for t in range(first, last):
+                j = rows[t]
+                if s.private:
+                    if slot[i, j] < 0:
+                        slot[i, j] = used[i]
+                        used[i] += 1
+                    row = pool[mine + slot[i, j]]
+                    for d in range(k):
+                        row[d] = back * D[t, d]
+                if s.shared:
+                    for d in range(table.shape[1]):
+                        C[t, d] -= kept * table[j, d]
+
         if s.user_bias:
             user_bias[i] = bias
         if s.private:
             scale[i] *= shrink_own
-            back = f(1.0) / f(scale[i])
-            for t in range(n):
-                j = rows[t]
-                if slot[i, j] < 0:
-                    slot[i, j] = used[i]
-                    used[i] += 1
-                base = np.int64(i) * m + slot[i, j]
-                for d in range(k):
-                    pool[base, d] = back * D[t, d]
+        losses[c] /= max(size, 1)
+        sizes[c] = size
         shrinks[c, 0] = shrink_item
-        cursor = up_indptr[c]
-        if s.shared:
-            kept = f(shrink_item)
-            for t in range(n):
-                j = rows[t]
-                up_rows[cursor] = j
-                for d in range(width):
-                    up_values[cursor, d] = C[t, d] - kept * table[j, d]
-                cursor += 1
-        up_indptr[c + 1] = cursor
-    return up_indptr, up_rows[: up_indptr[-1]], up_values[: up_indptr[-1]], shrinks, losses, sizes
 
 
 _NO_STORE = RowStore(
@@ -314,12 +349,28 @@ def train(
 ) -> tuple[Upload, Report]:
     """Train clients `ids` in place. `upload.dense` is by how much each client shrank the rows she did not touch."""
     store = own if own is not None else _NO_STORE
-    indptr, rows, values, shrinks, loss, examples = _train(
-        ids, history.indptr, history.items, history.counts, negatives.indptr, negatives.items, history.keys, seed,
-        round_, download.table, user, user_bias if user_bias is not None else _NO_BIAS,
-        store.start, store.scale, store.slot, store.used, store.pool, rate_user.astype(np.float32), settings,
+    count, m, width, k = len(ids), history.n_items, download.table.shape[1], user.shape[1]
+    most = np.minimum(history.lengths[ids] + negatives.lengths, m)  # rows a client can touch
+    total = count * m if settings.whole else int(most.sum())
+    indptr, rows = np.zeros(count + 1, np.int64), np.empty(total, np.int32)
+    positive, negative = np.zeros(total, np.float32), np.zeros(total, np.float32)
+    examples = _fold(
+        ids, history.indptr, history.items, history.counts, negatives.indptr, negatives.items, settings.whole,
+        np.full(m, -1), indptr, rows, positive, negative,
     )  # fmt: skip
-    return Upload(indptr, rows, values, shrinks), Report(loss, examples, negatives)
+    sent, longest = int(indptr[-1]), int(np.diff(indptr).max(initial=1))
+    values = np.empty((sent, width), np.float32) if settings.shared else np.zeros((longest, k), np.float32)
+    shrinks, losses, sizes = np.ones((count, 1), np.float32), np.zeros(count), np.zeros(count, np.int64)
+    _train(
+        ids, indptr, rows, positive, negative, history.keys, seed, round_, download.table, user,
+        user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot, store.used, store.pool,
+        rate_user.astype(np.float32), settings, values, np.empty(int(examples), np.int32),
+        np.empty((3, longest), np.float32), np.empty((longest if settings.private else 1, k), np.float32),
+        np.empty(k, np.float32), shrinks, losses, sizes,
+    )  # fmt: skip
+    if not settings.shared:
+        indptr, rows, values = np.zeros(count + 1, np.int64), rows[:0], values[:0, :width]
+    return Upload(indptr, rows[: indptr[-1]], values, shrinks), Report(losses, sizes, negatives)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

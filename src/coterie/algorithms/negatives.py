@@ -11,52 +11,46 @@ from coterie.ragged import Ragged
 
 
 @njit(nogil=True, cache=True)
-def _draw(ids, indptr, counts, avoid_indptr, avoid_items, keys, n_items, per_positive, seed, round_):  # type: ignore[no-untyped-def]
-    out_indptr = np.zeros(len(ids) + 1, np.int64)
+def _draw(ids, avoid_indptr, avoid_items, keys, n_items, seed, round_, positives, each, mark, out):  # type: ignore[no-untyped-def]
+    """`mark[j]` is the last positive item j was drawn for; what must not be drawn is marked as of the last one."""
+    stamp, at = np.int64(0), np.int64(0)
     for c in range(len(ids)):
         i = ids[c]
-        positives = np.int64(0)
-        for p in range(indptr[i], indptr[i + 1]):
-            positives += np.int64(counts[p])
-        available = n_items - (avoid_indptr[i + 1] - avoid_indptr[i])
-        out_indptr[c + 1] = out_indptr[c] + positives * min(per_positive, available)
-    out = np.empty(out_indptr[-1], np.int32)
-    avoided = np.full(n_items, -1, np.int32)
-    for c in range(len(ids)):
-        i = ids[c]
+        final = stamp + positives[c]
         for p in range(avoid_indptr[i], avoid_indptr[i + 1]):
-            avoided[avoid_items[p]] = c
-        available = n_items - (avoid_indptr[i + 1] - avoid_indptr[i])
-        each = min(per_positive, available)
+            mark[avoid_items[p]] = final
         state = rng.stream(seed, round_, keys[i], rng.NEGATIVES)
-        first = out_indptr[c]
-        while first < out_indptr[c + 1]:  # one positive at a time; its negatives are distinct
-            drawn = 0
-            while drawn < each:
+        while stamp < final:  # one positive at a time; its negatives are distinct
+            stamp += 1
+            end = at + each[c]
+            while at < end:
                 state = rng.after(state)
-                item = np.int32(rng.below(state, n_items))
-                fresh = avoided[item] != c
-                for other in range(first, first + drawn):
-                    fresh = fresh and out[other] != item
-                if fresh:
-                    out[first + drawn] = item
-                    drawn += 1
-            first += each
-    return out_indptr, out
+                item = rng.below(state, n_items)
+                if mark[item] < stamp:
+                    mark[item] = stamp
+                    out[at] = item
+                    at += 1
+
+
+def repeats(history: History, ids: np.ndarray) -> np.ndarray:
+    """int64[len(ids)]: how many positive rows each client has, repeats counted."""
+    if not len(ids):
+        return np.zeros(0, np.int64)
+    first = history.indptr[ids.min()]
+    until = np.concatenate([[0], np.cumsum(history.counts[first : history.indptr[ids.max() + 1]], dtype=np.int64)])
+    counted: np.ndarray = until[history.indptr[ids + 1] - first] - until[history.indptr[ids] - first]
+    return counted
 
 
 def draw(history: History, ids: np.ndarray, per_positive: int, seed: int, round_: int) -> Ragged:
     """`per_positive` distinct negatives for each positive row of each client; fewer where fewer items are left."""
-    indptr, items = _draw(
-        ids,
-        history.indptr,
-        history.counts,
-        history.forbidden.indptr,
-        history.forbidden.items,
-        history.keys,
-        history.n_items,
-        per_positive,
-        seed,
-        round_,
-    )
-    return Ragged(indptr, items)
+    positives = repeats(history, ids)
+    each = np.minimum(per_positive, history.n_items - history.forbidden.lengths[ids])
+    indptr = np.concatenate([[0], np.cumsum(positives * each)])
+    out = np.empty(indptr[-1], np.int32)
+    mark = np.zeros(history.n_items, np.int64)
+    _draw(
+        ids, history.forbidden.indptr, history.forbidden.items, history.keys, history.n_items, seed, round_,
+        positives, each, mark, out,
+    )  # fmt: skip
+    return Ragged(indptr, out)

@@ -12,6 +12,9 @@ from coterie.errors import CoterieError
 
 # 2**-34 is finer than a float32 near 0.001, and 2**63 / 2**34 leaves room for sums of half a billion.
 FIXED_POINT = 2.0**34
+_LARGEST = 2.0**16  # in one upload. Up to 2**17, `_ROUNDER` rounds as rint does, but in vector instructions
+_ROUNDER = 1.5 * 2.0**52  # a float64 plus this has its value, as a whole number, in its lowest bits
+_ROUNDER_BITS = np.float64(_ROUNDER).view(np.int64)
 
 
 class Refused(CoterieError):
@@ -19,23 +22,21 @@ class Refused(CoterieError):
 
 
 @njit(nogil=True, cache=True)
-def _add(indptr, rows, values, dense, limit, sum_rows, touched, sum_dense):  # type: ignore[no-untyped-def]
+def _add(indptr, rows, values, limit, sum_rows, touched):  # type: ignore[no-untyped-def]
+    """Add all rows and return -1, or add nothing and return the first client whose upload is refused."""
     for c in range(len(indptr) - 1):
+        fine = True
         for r in range(indptr[c], indptr[c + 1]):
             for d in range(values.shape[1]):
-                if not abs(values[r, d]) <= limit:  # NaN fails every comparison
-                    return c
-        for d in range(dense.shape[1]):
-            if not abs(dense[c, d]) <= limit:
-                return c
-    for c in range(len(indptr) - 1):
-        for r in range(indptr[c], indptr[c + 1]):
-            j = rows[r]
-            touched[j] += 1
-            for d in range(values.shape[1]):
-                sum_rows[j, d] += np.int64(np.rint(np.float64(values[r, d]) * FIXED_POINT))
-        for d in range(dense.shape[1]):
-            sum_dense[d] += np.int64(np.rint(np.float64(dense[c, d]) * FIXED_POINT))
+                fine &= abs(values[r, d]) <= limit  # NaN fails every comparison
+        if not fine:
+            return c
+    for r in range(len(rows)):
+        j = rows[r]
+        touched[j] += 1
+        for d in range(values.shape[1]):
+            bits = np.float64(values[r, d] * FIXED_POINT + _ROUNDER).view(np.int64)
+            sum_rows[j, d] += bits - _ROUNDER_BITS
     return -1
 
 
@@ -50,13 +51,17 @@ def empty_sum(n_items: int, width: int, dense: int) -> Sum:
 
 def add(total: Sum, upload: Upload, n_clients: int) -> None:
     """Add a cohort's uploads to `total` in place; `n_clients` bounds how many may come in all."""
-    limit = 2.0**62 / FIXED_POINT / max(n_clients, 1)
-    offender = _add(upload.indptr, upload.rows, upload.values, upload.dense, limit, total.rows, total.touched, total.dense)
+    limit = min(2.0**62 / FIXED_POINT / max(n_clients, 1), _LARGEST)
+    fine = (np.abs(upload.dense) <= limit).all(axis=1)
+    offender = -1 if fine.all() else int(np.argmin(fine))
+    if offender < 0:
+        offender = _add(upload.indptr, upload.rows, upload.values, np.float32(limit), total.rows, total.touched)
     if offender >= 0:
         raise Refused(
             f"the upload of client {offender} of this cohort holds a number that is not finite or above {limit:.3g}; "
             "nothing of the cohort was added"
         )
+    total.dense[:] += np.rint(upload.dense * FIXED_POINT).astype(np.int64).sum(axis=0)
     total.clients[0] += len(upload.indptr) - 1
 
 
