@@ -36,7 +36,7 @@ def _flat(state: Any) -> dict[str, np.ndarray]:
     found = {}
     for name, value in tensors.leaves(state):
         if hasattr(value, "table"):
-            found[name] = np.stack([value.table(client) for client in range(len(value.used))])
+            found[name] = np.array([value.table(client) for client in range(len(value.used))])
         else:
             found[name] = value
     return found
@@ -55,7 +55,7 @@ every = pytest.mark.parametrize("name", list(CATALOGUE))
 @every
 def test_says_what_it_is(name: str) -> None:
     cls = algorithm_class(name)
-    assert cls.sends and cls.citation and "coterie" in cls.behaviours
+    assert _available(name).sends and cls.citation and "coterie" in cls.behaviours
     for behaviour, settings in cls.behaviours.items():
         assert set(settings) <= {field.name for field in fields(cls)}, behaviour
 
@@ -175,6 +175,10 @@ def test_a_newcomer_is_served_from_her_history_alone(name: str) -> None:
     ones = np.ones(len(evens), np.float32)
     own = type(someone.forbidden)(np.array([0, len(evens)]), evens)
     someone = someone._replace(indptr=own.indptr, items=evens, counts=ones, ratings=ones, forbidden=own)
+    if isinstance(algorithm, Federated) and not algorithm.collaborative:  # nothing shared, nothing to offer her
+        with pytest.raises(CoterieError, match="outside training"):
+            algorithm.newcomer(state.server, someone, 0)
+        return
     scores = algorithm.score(state.server, algorithm.newcomer(state.server, someone, 0), someone, np.array([0]))[0]
     assert scores.shape == (history.n_items,) and np.isfinite(scores).all()
     if algorithm.collaborative:

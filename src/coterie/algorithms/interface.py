@@ -49,10 +49,13 @@ class Download(NamedTuple):
     dense: np.ndarray  # float32[p]: shared numbers that belong to no item
     own: np.ndarray | None = None  # float32[c, m, w]: a table for each client, where the method has one
     rows: np.ndarray | None = None  # int64[c]: how many rows of each table a client is sent, where not all
+    sent: int | None = None  # bytes for each client, where the table goes in another form than plain float32
 
     @property
     def bytes_per_client(self) -> float:
         """The mean over the cohort."""
+        if self.sent is not None:
+            return self.sent
         own = 0 if self.own is None else self.own[0].nbytes
         share = 1.0 if self.rows is None else float(self.rows.mean()) / len(self.table)
         return (self.table.nbytes + own) * share + self.dense.nbytes
@@ -65,9 +68,12 @@ class Upload(NamedTuple):
     rows: np.ndarray  # int32[r]: item numbers
     values: np.ndarray  # float32[r, w]: one vector for each row
     dense: np.ndarray  # float32[c, p]: what belongs to no item
+    sent: np.ndarray | None = None  # int64[c]: bytes, where rows go in another form than plain float32
 
     def bytes_per_client(self, n_items: int) -> np.ndarray:
         """int64[c]: touched rows with their numbers, or the whole table where that is shorter."""
+        if self.sent is not None:
+            return self.sent
         width = self.values.shape[1] * 4
         return np.minimum(np.diff(self.indptr) * (4 + width), n_items * width) + self.dense.shape[1] * 4
 
@@ -115,7 +121,7 @@ class Algorithm(ABC):
     sends: ClassVar[str]  # one line: what a person's device sends to the server
     behaviours: ClassVar[dict[str, dict[str, Any]]]  # named sets of hyper-parameters; "coterie" are the defaults
     default_rounds: ClassVar[int] = 100
-    default_cohort: ClassVar[float | int] = 1.0  # share or number of clients in an exchange, unless the run says other
+    default_cohort: float | int = 1.0  # share or number of clients in an exchange, unless the run says other
     collaborative: ClassVar[bool] = True  # learns from others' taste, so the checkerboard world must be learnt
     draws_negatives: ClassVar[bool] = False
     home: ClassVar[str] = "fedrap"  # whose paper protocol `--protocol paper` means
@@ -128,6 +134,10 @@ class Algorithm(ABC):
     def newcomer(self, server: Any, history: History, seed: int) -> Any:
         """Client state of people who were not in training, solved from their histories on their side."""
 
+    def record(self, server: Any) -> dict[str, Any]:
+        """Numbers of the server's state worth a place in each round's record."""
+        return {}
+
     def item_vectors(self, server: Any) -> np.ndarray:
         """float32[m, k]: vectors whose cosine says how alike two items are."""
         from coterie.errors import CoterieError
@@ -138,7 +148,9 @@ class Algorithm(ABC):
 class Federated(Algorithm):
     """A system whose server holds item-side parameters only."""
 
+    never_twice_running: bool = False  # who took part in a round rests in the next
     collects: ClassVar[bool] = False  # the server step needs single uploads, not their sum
+    pieces: ClassVar[int] = 8  # into how many parts a cohort is cut for each thread; few where a part has a fixed cost
     newcomer_rounds: ClassVar[int] = 30  # how long a person who was not in training trains on her own
     most_in_chunk: ClassVar[int] = 256  # most clients in one call of the client step, where the engine may choose
     server_only: ClassVar[dict[str, Any]] = {}  # settings under which no private item table is used, where it has one

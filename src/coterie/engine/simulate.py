@@ -19,7 +19,17 @@ from coterie.ragged import Ragged
 UploadPath = Callable[[Upload, np.ndarray, int], Upload]  # (uploads, client ids, round) -> what the server gets
 Observer = Callable[[np.ndarray, Report], None]  # sees what stays on the devices: for the leak canary, never the server
 
-_CHUNKS_PER_THREAD = 8  # small enough to balance, large enough that a chunk is worth its call
+
+
+class Channel(NamedTuple):
+    """What may stand between the clients and the server's step, beside the `UploadPath`; each part is optional."""
+
+    draw: Callable[[History, int], np.ndarray] | None = None  # who takes part in a round, instead of a cohort of `size`
+    gather: Callable[[Collected, int], Sum | None] | None = None  # single uploads -> their sum; None: round abandoned
+    release: Callable[[Any, int], Any] | None = None  # what was received -> what the server's step gets
+
+
+_NOTHING_BETWEEN = Channel()
 
 
 class State(NamedTuple):
@@ -42,16 +52,29 @@ class Diverged(CoterieError):
     """Training produced numbers that are not finite."""
 
 
-def cohort(history: History, size: float | int, dropout: float, seed: int, round_: int) -> np.ndarray:
-    """int64[c]: who takes part in this round, ascending. A share (0..1] or a number of clients, less those who drop."""
+def cohort(
+    history: History, size: float | int, dropout: float, seed: int, round_: int, rests: bool = False
+) -> np.ndarray:
+    """int64[c]: who takes part in this round, ascending. A share (0..1] or a number of clients, less those who drop.
+
+    If who took part `rests` in the next round, a round's cohort follows from all cohorts before it.
+    """
     n = history.n_clients
     wanted = size if isinstance(size, int) else int(np.ceil(size * n))
     if not 1 <= wanted <= n:
         raise CoterieError(f"a cohort of {size} out of {n} clients cannot be formed; give a share in (0, 1] or 1..{n}")
     ids = np.arange(n)
+    if rests and 2 * wanted > n:
+        raise CoterieError(f"nobody takes part twice running, so a cohort is at most half of {n} clients, not {wanted}")
     if wanted < n:
-        draws = rng.uniforms(seed, round_, history.keys, rng.COHORT)
-        ids = np.sort(np.argsort(draws, kind="stable")[:wanted])
+        resting = np.zeros(n, bool)
+        for number in range(1 if rests else round_, round_ + 1):
+            draws = rng.uniforms(seed, number, history.keys, rng.COHORT)
+            draws[resting] = 2.0  # after everybody who may come
+            ids = np.sort(np.argsort(draws, kind="stable")[:wanted])
+            if rests:
+                resting[:] = False
+                resting[ids] = True
     if dropout > 0:
         ids = ids[rng.uniforms(seed, round_, history.keys[ids], rng.DROPOUT) >= dropout]
     return ids
@@ -76,25 +99,31 @@ def simulate(
     threads: int = 1,
     path: UploadPath | None = None,
     observe: Observer | None = None,
+    channel: Channel = _NOTHING_BETWEEN,
 ) -> Iterator[Round]:
-    """Yield each round as it ends. `path` is what happens to uploads on their way to the server."""
+    """Yield each round as it ends. `path` is what happens to uploads on their way to the server, `channel` to all."""
     if isinstance(algorithm, Central):
         yield from _central(algorithm, history, state, rounds, seed, observe)
         return
     with ThreadPoolExecutor(threads) as pool:
         for number in rounds:
             began = time.perf_counter()
-            plan = algorithm.plan(history, size, seed, number)
+            plan = algorithm.plan(history, size, seed, number) if channel.draw is None else None
             if plan is not None:
-                done = _epoch(algorithm, history, state, plan, number, seed, dropout, threads, pool, path, observe)
+                done = _epoch(
+                    algorithm, history, state, plan, number, seed, dropout, threads, pool, path, observe, channel
+                )
                 state = done.state
                 yield done
                 continue
-            ids = cohort(history, size, dropout, seed, number)
+            if channel.draw is not None:
+                ids = channel.draw(history, number)
+            else:
+                ids = cohort(history, size, dropout, seed, number, algorithm.never_twice_running)
             received, losses, examples, up, down = _round(
-                algorithm, history, state, ids, number, seed, threads, pool, path, observe
+                algorithm, history, state, ids, number, seed, threads, pool, path, observe, channel
             )
-            server = algorithm.server_step(state.server, received, number) if len(ids) else state.server
+            server = state.server if received is None else algorithm.server_step(state.server, received, number)
             state = State(server, state.clients)
             loss = _mean_loss(losses, examples, number)
             yield Round(number, state, loss, len(ids), up, down, time.perf_counter() - began, _touched(received))
@@ -123,11 +152,12 @@ def _epoch(
     pool: ThreadPoolExecutor,
     path: UploadPath | None,
     observe: Observer | None,
+    channel: Channel,
 ) -> Round:
     """A round that consists of many exchanges, each with its own cohort; exchanges are numbered through the run."""
     began = time.perf_counter()
     first = (number - 1) * plan.users + 1
-    if path is None and dropout == 0 and (plan.lengths == 1).all():
+    if path is None and channel == _NOTHING_BETWEEN and dropout == 0 and (plan.lengths == 1).all():
         walk = algorithm.walk(state.server, state.clients, plan.items, history, first, seed)
         if walk is not None:
             if observe is not None:
@@ -144,9 +174,9 @@ def _epoch(
         if dropout > 0:
             ids = ids[rng.uniforms(seed, exchange, history.keys[ids], rng.DROPOUT) >= dropout]
         received, losses, examples, sent, got = _round(
-            algorithm, history, State(server, state.clients), ids, exchange, seed, threads, pool, path, observe
+            algorithm, history, State(server, state.clients), ids, exchange, seed, threads, pool, path, observe, channel
         )
-        if not len(ids):
+        if received is None:
             continue
         server = algorithm.server_step(server, received, exchange)
         total, count = total + float(losses @ examples), count + int(examples.sum())
@@ -173,6 +203,7 @@ def _round(
     pool: ThreadPoolExecutor,
     path: UploadPath | None,
     observe: Observer | None,
+    channel: Channel,
 ) -> tuple[Any, np.ndarray, np.ndarray, float, float]:
     chunks = _chunks(ids, history, threads, algorithm.most_in_chunk)
     sums: SimpleQueue[Sum] = SimpleQueue()
@@ -187,7 +218,7 @@ def _round(
             upload = path(upload, chunk, number)
         up = int(upload.bytes_per_client(history.n_items).sum())
         down = round(download.bytes_per_client * len(chunk))
-        if algorithm.collects:
+        if algorithm.collects or channel.gather is not None:
             return report, up, down, upload
         try:
             mine = sums.get_nowait()  # one sum for each thread at work, handed on from chunk to chunk
@@ -202,15 +233,21 @@ def _round(
         return report, up, down, None
 
     results = list(pool.map(work, chunks))
+    received: Any = None
     if not results:
-        return None, np.empty(0), np.empty(0), 0.0, 0.0
-    received: Any
-    if algorithm.collects:
+        if channel.release is not None:  # an empty cohort must look like any other
+            received = channel.release(None, number)
+        return received, np.empty(0), np.empty(0), 0.0, 0.0
+    if algorithm.collects or channel.gather is not None:
         received = Collected(chunks, [upload for *_, upload in results if upload is not None])
+        if channel.gather is not None:
+            received = channel.gather(received, number)
     else:
         received = made[0]
         for other in made[1:]:
             merge(received, other)
+    if received is not None and channel.release is not None:
+        received = channel.release(received, number)
     losses = np.concatenate([report.loss for report, *_ in results])
     examples = np.concatenate([report.examples for report, *_ in results])
     up, down = sum(r[1] for r in results), sum(r[2] for r in results)
@@ -221,7 +258,7 @@ def _chunks(ids: np.ndarray, history: History, threads: int, most: int = 256) ->
     """Cut a cohort into parts of about equal work. No result depends on where the cuts are."""
     if not len(ids):
         return []
-    count = max(min(len(ids), threads * _CHUNKS_PER_THREAD), -(-len(ids) // most))
+    count = max(min(len(ids), wanted), -(-len(ids) // most))
     work = np.cumsum(history.lengths[ids] + 1)
     cuts = np.searchsorted(work, work[-1] * np.arange(1, count) / count)
     return [part for part in np.split(ids, np.unique(cuts)) if len(part)]

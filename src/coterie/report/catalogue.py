@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from coterie.algorithms import CATALOGUE, algorithm_class, presets
+from coterie.algorithms import CATALOGUE, algorithm_class, make, presets
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def describe(name: str) -> dict[str, Any]:
         "name": name,
         "about": (inspect.getmodule(cls).__doc__ or "").strip(),  # type: ignore[union-attr]
         "citation": cls.citation,
-        "sends": cls.sends,
+        "sends": make(name).sends,
         "behaviours": {behaviour: {**fields, **presets(name)} for behaviour, fields in cls.behaviours.items()},
         "settings": {
             field.name: {"type": str(field.type), "default": field.default, "meaning": meanings.get(field.name, "")}

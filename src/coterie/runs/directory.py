@@ -191,7 +191,10 @@ def new_directory(out: Path | None, spec: RunSpec) -> Path:
     """The folder asked for, or a fresh one under runs/ whose name says what is in it."""
     if out is not None:
         return out
-    name = Path(spec.data.source or "memory").name.split(":")[0].removesuffix(".gz")
+    source = Path(spec.data.source or "memory")
+    if source.name.startswith("interactions."):  # the prepared layout: the folder has the name
+        source = source.parent
+    name = source.name.split(":")[0].split(".")[0]
     less = "" if spec.exchange == "full" else f"-{spec.exchange}"
     stem = f"{spec.algorithm}{less}-{name}-{spec.protocol.name.replace(':', '-')}-seed{spec.seed}"
     number = 1

@@ -146,6 +146,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                 "round": current.number, "loss": current.loss, "participants": current.participants,
                 "bytes": {"up": current.bytes_up, "down": current.bytes_down}, "seconds": current.seconds,
             }  # fmt: skip
+            record |= algorithm.record(state.server)
             last = current.number == spec.rounds
             if last or current.number % spec.evaluate_every == 0:
                 with clock.on("evaluate"):
