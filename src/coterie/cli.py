@@ -11,12 +11,19 @@ import typer
 
 from coterie.data.commands import app as data_app
 from coterie.errors import CoterieError
+from coterie.privacy.commands import app as privacy_app
+from coterie.privacy.commands import audit, forget, read_flags
+from coterie.report.commands import app as study_app
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Recommendations learnt from people's histories without collecting them.",
 )  # fmt: skip
 
+app.add_typer(privacy_app, name="privacy", help="Epsilon before a run: noise, rounds, sampling.")
+app.command("audit")(audit)
+app.command("forget")(forget)
+app.add_typer(study_app, name="study", help="Questions of the papers, answered by one command each.")
 app.add_typer(data_app, name="data", help="Data sets: list, fetch, inspect, convert.")
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
@@ -58,6 +65,26 @@ def run(
     data_dir: Annotated[Path | None, typer.Option(help="Folder of named data sets; default $COTERIE_DATA.")] = None,
     on_bad_row: Annotated[str, typer.Option(help="error, or quarantine: set bad rows aside in a file.")] = "error",
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
+    privacy: Annotated[
+        str | None,
+        typer.Option(help="central, local-gaussian, local-laplace; or a paper's own: fedrap-noise, gpfedrec-noise."),
+    ] = None,
+    clip: Annotated[float | None, typer.Option(help="Norm S to which each client's upload is cut.")] = None,
+    noise: Annotated[float | None, typer.Option(help="Noise, in clip norms (z).")] = None,
+    sampling: Annotated[float | None, typer.Option(help="Chance of each client to take part in a round.")] = None,
+    delta: Annotated[float | None, typer.Option(help="delta of the guarantee.")] = None,
+    target_epsilon: Annotated[float | None, typer.Option(help="Calibrate the noise to end at this.")] = None,
+    max_epsilon: Annotated[float | None, typer.Option(help="Stop before exceeding this.")] = None,
+    secure_sum: Annotated[bool, typer.Option("--secure-sum", help="The server sees masked uploads only.")] = False,
+    robust: Annotated[str | None, typer.Option(help="median, trimmed-mean or krum.")] = None,
+    norm_bound: Annotated[float | None, typer.Option(help="Reject uploads of a larger norm.")] = None,
+    record_server_view: Annotated[
+        bool, typer.Option("--record-server-view", help="Keep what the server sees, for `coterie audit`.")
+    ] = False,
+    privacy_set: Annotated[
+        list[str] | None,
+        typer.Option(help="field=value: bits, send_rows, neighbours, min_clients, byzantine, view_users, seeded_noise."),
+    ] = None,
     keep: Annotated[str, typer.Option(help="Of a finished run keep all, model or nothing beside the record.")] = "all",
     quiet: Quiet = False,
 ) -> None:
@@ -90,6 +117,11 @@ def run(
                 rounds=rounds, evaluate_every=evaluate_every, dropout=dropout, seed=seed,
                 exchange=exchange, cohort=None if cohort is None else _cohort(cohort),  # type: ignore[arg-type]
                 checkpoint_every=checkpoint_every, keep=keep,  # type: ignore[arg-type]
+                privacy=read_flags(
+                    privacy_set, mechanism=privacy, clip=clip, noise=noise, sampling=sampling, delta=delta,
+                    target_epsilon=target_epsilon, max_epsilon=max_epsilon, secure_sum=secure_sum or None,
+                    robust=robust, norm_bound=norm_bound, record_view=record_server_view or None,
+                ),
             )  # fmt: skip
         except ValidationError as problem:
             raise CoterieError(explain(problem)) from None
