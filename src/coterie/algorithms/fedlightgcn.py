@@ -61,7 +61,9 @@ def shares(layers, d):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _step(n, d, C, u, positive, negative, w, e_user, shift, g_user, errors, rate_user, rate_item, decay_user, decay_item):  # type: ignore[no-untyped-def]
+def _step(  # type: ignore[no-untyped-def]
+    n, d, C, u, positive, negative, w, e_user, shift, g_user, errors, rate_user, rate_item, decay_user, decay_item
+):
     """One simultaneous step on u and the first n rows of C, of which the first d are hers. Returns the loss, summed."""
     f, k = np.float32, len(u)
     for q in range(k):

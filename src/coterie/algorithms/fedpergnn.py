@@ -138,7 +138,7 @@ def _laplace(state, scale):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _disguise(state, n, m, k, taken, rows, values, dense, s):  # type: ignore[no-untyped-def]
-    """Add pseudo items to the first n rows, clip, add noise. Returns how many rows there are; values' first k columns."""
+    """Add pseudo items to the first n rows; clip and add noise to the first k columns. Returns how many rows."""
     f = np.float32
     mean, spread = np.zeros(k), np.zeros(k)
     for q in range(k):

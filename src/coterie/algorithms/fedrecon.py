@@ -83,11 +83,10 @@ def _learn(n, C, positive, negative, u, rate, decay, bias):  # type: ignore[no-u
 @njit(nogil=True, cache=True)
 def _gather(i, indptr, items, counts, drawn, tables, which, position, rows, C, weights, support, state):  # type: ignore[no-untyped-def]
     """Her distinct rows with their weights: positive and negative, in support (columns 0, 1) and query (2, 3)."""
-    n, cursor = 0, 0
-    positives = np.int64(0)
+    n, cursor, positives = 0, np.int64(0), np.int64(0)
     for p in range(indptr[i], indptr[i + 1]):
         positives += np.int64(counts[p])
-    each = len(drawn) // positives if positives > 0 else 0
+    each = np.int64(len(drawn)) // max(positives, np.int64(1))
     for p in range(indptr[i], indptr[i + 1]):
         if position[items[p]] < 0:
             position[items[p]] = n

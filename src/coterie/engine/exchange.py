@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 
 from coterie.algorithms.interface import (
+    Algorithm,
     Central,
-    Download,
     Federated,
     History,
     Report,
@@ -46,7 +46,7 @@ def with_exchange(algorithm: Any, exchange: Exchange, rounds: int | None = None)
         raise CoterieError(
             f"{algorithm.name} is central: there is no exchange to leave out; {exchange} is for federated systems"
         )
-    return ServerOnly(algorithm) if exchange == "server-only" else LocalOnly(algorithm, rounds)
+    return server_only(algorithm) if exchange == "server-only" else LocalOnly(algorithm, rounds)
 
 
 class Alone(NamedTuple):
@@ -63,10 +63,11 @@ class LocalOnly(Central):
     """
 
     def __init__(self, inner: Federated, rounds: int | None = None) -> None:
+        for name in Algorithm.__annotations__:  # what it says of itself
+            setattr(self, name, getattr(inner, name))
         self.inner, self.rounds = inner, rounds or inner.default_rounds
-        self.name, self.citation, self.home = inner.name, inner.citation, inner.home  # type: ignore[misc]
-        self.behaviours, self.draws_negatives = inner.behaviours, inner.draws_negatives  # type: ignore[misc]
-        self.default_rounds, self.default_cohort = inner.default_rounds, inner.default_cohort  # type: ignore[misc]
+        # When she takes part is decided among all; alone she then always does.
+        self._lone: Any = replace(inner, never_twice_running=False) if inner.never_twice_running else inner  # type: ignore[type-var]
         self.sends = "nothing (local-only: each client trains alone)"  # type: ignore[misc]
 
     def score(self, server: Alone, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
@@ -93,7 +94,7 @@ class LocalOnly(Central):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Client i alone: her scores after each of the `wanted` rounds, and loss x examples, examples by round."""
         mine, me = one_of(history, i), np.array([i])
-        state, alone = start(self.inner, mine, seed), np.array([0])
+        state, alone = start(self._lone, mine, seed), np.array([0])
         scores = np.zeros((len(wanted), history.n_items), np.float32)
         losses, examples = np.zeros(int(wanted[-1]) + 1), np.zeros(int(wanted[-1]) + 1, np.int64)
         now = 0
@@ -111,15 +112,15 @@ class LocalOnly(Central):
             for now in taken:  # noqa: UP028 (the observer has to know the round)
                 yield now
 
-        for place, done in enumerate(simulate(self.inner, mine, state, counted(), seed, observe=watch)):
+        for place, done in enumerate(simulate(self._lone, mine, state, counted(), seed, observe=watch)):
             until = taken[place + 1] if place + 1 < len(taken) else int(wanted[-1]) + 1
             due = (wanted >= done.number) & (wanted < until)  # she stays as she is until she is drawn again
             if due.any():
-                scores[due] = self.inner.score(done.state.server, done.state.clients, mine, alone)[0]
+                scores[due] = self._lone.score(done.state.server, done.state.clients, mine, alone)[0]
         if not taken or wanted[0] < taken[0]:  # before she was first drawn she scores with the start
-            fresh = start(self.inner, mine, seed)
+            fresh = start(self._lone, mine, seed)
             early = wanted < (taken[0] if taken else np.inf)
-            scores[early] = self.inner.score(fresh.server, fresh.clients, mine, alone)[0]
+            scores[early] = self._lone.score(fresh.server, fresh.clients, mine, alone)[0]
         return scores, losses, examples
 
     def simulate(
@@ -139,10 +140,10 @@ class LocalOnly(Central):
         """
         began, n, last = time.perf_counter(), history.n_clients, rounds[-1]
         wanted = np.array([r for r in range(1, last + 1) if r % every == 0 or r == last])
-        taking = np.zeros((last + 1, n), bool)
+        taking, rests = np.zeros((last + 1, n), bool), self.inner.never_twice_running
         for number in range(1, last + 1):
             plan = self.inner.plan(history, size, seed, number)
-            drawn = cohort(history, size, dropout, seed, number) if plan is None else np.unique(plan.items)
+            drawn = cohort(history, size, dropout, seed, number, rests) if plan is None else np.unique(plan.items)
             taking[number, drawn] = True
         total, count = np.zeros(last + 1), np.zeros(last + 1, np.int64)
 
@@ -182,63 +183,25 @@ def one_of(history: History, i: int) -> History:
     )  # fmt: skip
 
 
-@final
-class ServerOnly(Federated):
-    """Nobody with a private item table: they are put back to their start after every step."""
+def server_only(algorithm: Federated) -> Federated:
+    """The same algorithm, but that after every step the private item tables are put back to their start."""
+    twin: Any = replace(algorithm, **algorithm.server_only)  # type: ignore[type-var]
+    step, walk = twin.client_step, twin.walk
 
-    def __init__(self, inner: Federated) -> None:
-        self.inner = replace(inner, **inner.server_only)  # type: ignore[type-var]
-        self.name, self.citation, self.home = inner.name, inner.citation, inner.home  # type: ignore[misc]
-        self.sends, self.collects = inner.sends, inner.collects  # type: ignore[misc]
-        self.behaviours, self.draws_negatives = inner.behaviours, inner.draws_negatives  # type: ignore[misc]
-        self.default_rounds, self.default_cohort = inner.default_rounds, inner.default_cohort  # type: ignore[misc]
-        self.most_in_chunk, self.newcomer_rounds = inner.most_in_chunk, inner.newcomer_rounds  # type: ignore[misc]
-
-    def init_server(self, n_items: int, seed: int) -> Any:
-        return self.inner.init_server(n_items, seed)
-
-    def init_clients(self, history: History, seed: int) -> Any:
-        return self.inner.init_clients(history, seed)
-
-    def enrol(self, server: Any, n_clients: int, history: History | None) -> Any:
-        return self.inner.enrol(server, n_clients, history)
-
-    def plan(self, history: History, size: float | int, seed: int, round_: int) -> Ragged | None:
-        return self.inner.plan(history, size, seed, round_)
-
-    def walk(
-        self, server: Any, clients: Any, visits: np.ndarray, history: History, first: int, seed: int
-    ) -> Walk | None:
-        return None if private_tables(clients) else self.inner.walk(server, clients, visits, history, first, seed)
-
-    def download(self, server: Any, ids: np.ndarray, round_: int) -> Download:
-        return self.inner.download(server, ids, round_)
-
-    def client_step(
-        self, clients: Any, ids: np.ndarray, history: History, download: Download, round_: int, seed: int
-    ) -> tuple[Upload, Report]:
-        found = self.inner.client_step(clients, ids, history, download, round_, seed)
+    def client_step(clients: Any, ids: np.ndarray, *rest: Any) -> tuple[Upload, Report]:
+        found: tuple[Upload, Report] = step(clients, ids, *rest)
         for table in private_tables(clients):
             table.forget(ids)
         return found
 
-    def server_step(self, server: Any, received: Any, round_: int) -> Any:
-        return self.inner.server_step(server, received, round_)
+    def short_walk(server: Any, clients: Any, *rest: Any) -> Walk | None:
+        found: Walk | None = None if private_tables(clients) else walk(server, clients, *rest)
+        return found
 
-    def seen(self, download: Download, n_items: int, seed: int) -> Any:
-        return self.inner.seen(download, n_items, seed)
-
-    def score(self, server: Any, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
-        return self.inner.score(server, clients, history, users)
-
-    def newcomer(self, server: Any, history: History, seed: int) -> Any:
-        clients = self.inner.newcomer(server, history, seed)
-        for table in private_tables(clients):
-            table.forget(np.arange(history.n_clients))
-        return clients
-
-    def item_vectors(self, server: Any) -> np.ndarray:
-        return self.inner.item_vectors(server)
+    object.__setattr__(twin, "client_step", client_step)
+    object.__setattr__(twin, "walk", short_walk)
+    found: Federated = twin
+    return found
 
 
 def private_tables(clients: Any) -> list[RowStore]:
@@ -250,6 +213,6 @@ def private_tables(clients: Any) -> list[RowStore]:
 
 
 def system(algorithm: Any) -> Federated | Central:
-    """The system itself, whatever its exchange."""
-    found: Federated | Central = algorithm.inner if isinstance(algorithm, LocalOnly | ServerOnly) else algorithm
+    """The system itself, where it is run client by client."""
+    found: Federated | Central = algorithm.inner if isinstance(algorithm, LocalOnly) else algorithm
     return found
