@@ -66,7 +66,8 @@ def fresh(parameters: Any) -> Fit:
     """Parameters before the first step."""
     kind = type(parameters)
     now = kind(*(np.ascontiguousarray(one, np.float32) for one in parameters))
-    return Fit(now, *(kind(*(np.zeros_like(one) for one in now)) for _ in range(2)), np.zeros(1, np.int64))
+    first, second = (kind(*(np.zeros_like(one) for one in now)) for _ in range(2))
+    return Fit(now, first, second, np.zeros(1, np.int64))
 
 
 def opened(torch: Any, fit: Fit, lr: float) -> tuple[Any, Any]:

@@ -73,4 +73,5 @@ class ItemKNN(Central):
         return found.astype(np.float32)
 
     def item_vectors(self, server: Server) -> np.ndarray:
-        return matrix(server, len(server.indptr) - 1).toarray()
+        found: np.ndarray = matrix(server, len(server.indptr) - 1).toarray()
+        return found

@@ -1,9 +1,9 @@
 """LightGCN: vectors smoothed over the graph of who has what, and nothing else.
 
 With A the user-item graph, each edge weighing 1 / sqrt(deg_u deg_i): e = mean over l = 0..layers of A^l e_0, x_ui =
-<e_u, e_i>; BPR on shuffled (user, her item, drawn item) triples plus reg/2 |e_0|^2 of the three; Adam on e_0. A round is
-an epoch. A is symmetric, so the gradient of e_0 is that of e sent through the same propagation: four sparse products a
-step with two layers, and no autograd through them.
+<e_u, e_i>; BPR on shuffled (user, her item, drawn item) triples plus reg/2 |e_0|^2 of the three; Adam on e_0. A round
+is an epoch. A is symmetric, so the gradient of e_0 is that of e sent through the same propagation: four sparse products
+a step with two layers, and no autograd through them.
 
 Somebody outside training has no e_0 of her own; her vector is what the propagation gives her from her items.
 

@@ -1,9 +1,9 @@
 """MF: central matrix factorisation with a logistic loss on points.
 
 r = sigma(<u, v_j> + b_j); BCE over her items and `negatives` drawn items for each, redrawn every epoch, plus
-reg/2 (|u|^2 + |v_j|^2) for each example; Adam in shuffled batches. A round is an epoch. What FedMF would be if everybody's
-history were in one place. Somebody outside training gets the vector that fits her items and drawn ones best, the items
-held fixed (a logistic regression, solved exactly).
+reg/2 (|u|^2 + |v_j|^2) for each example; Adam in shuffled batches. A round is an epoch. What FedMF would be if
+everybody's history were in one place. Somebody outside training gets the vector that fits her items and drawn ones
+best, the items held fixed (a logistic regression, solved exactly).
 
 Koren, Bell, Volinsky: Matrix Factorization Techniques for Recommender Systems. Computer 42(8), 2009.
 """
@@ -17,8 +17,17 @@ import numpy as np
 
 from coterie import rng
 from coterie.algorithms.central.fitting import (
-    Fit, closed, fresh, logistic, need, normal, one_thread, opened, points, user_start,
-)  # fmt: skip
+    Fit,
+    closed,
+    fresh,
+    logistic,
+    need,
+    normal,
+    one_thread,
+    opened,
+    points,
+    user_start,
+)
 from coterie.algorithms.interface import Central, History
 from coterie.ragged import Ragged
 
@@ -65,9 +74,7 @@ class MF(Central):
             p, adam = opened(torch, server, self.lr)
             gather = torch.nn.functional.embedding
             for first in range(0, len(users), self.batch):
-                who, what, label = (
-                    torch.from_numpy(one[first : first + self.batch]) for one in (users, items, labels)
-                )
+                who, what, label = (torch.from_numpy(one[first : first + self.batch]) for one in (users, items, labels))
                 u, v = gather(who, p.user), gather(what, p.item)
                 logit = (u * v).sum(1) + gather(what, p.bias[:, None])[:, 0]
                 loss = torch.nn.functional.binary_cross_entropy_with_logits(logit, label)

@@ -2,8 +2,8 @@
 
 Encoder: a history, divided by its length and thinned by dropout, through tanh to mean and deviation of z; decoder: z
 through tanh to a softmax over all items. Loss: -sum over her items of ln softmax / (her count) + beta KL(z | N(0, I)) /
-(mean count), beta rising evenly to `beta` within `anneal` epochs. A round is an epoch over all people in shuffled batches;
-Adam. No negatives are drawn. Everybody, in training or not, is scored by her history alone.
+(mean count), beta rising evenly to `beta` within `anneal` epochs. A round is an epoch over all people in shuffled
+batches; Adam. No negatives are drawn. Everybody, in training or not, is scored by her history alone.
 
 Liang, Krishnan, Hoffman, Jebara: Variational Autoencoders for Collaborative Filtering. WWW 2018.
 """

@@ -1,8 +1,8 @@
 """NCF: a small network on the user's and the item's vector says whether they go together.
 
-r = sigma(MLP([u; v_j])), layers 2 dim -> 32 -> 16 -> 8 -> 1 with ReLU (no product branch, as in the papers' tables); BCE
-over her items and `negatives` drawn ones for each, redrawn every epoch; Adam with weight decay reg/2 |.|^2 on the vectors
-an example touches. A round is an epoch. Somebody outside training gets a vector by `newcomer_steps` of the same
+r = sigma(MLP([u; v_j])), layers 2 dim -> 32 -> 16 -> 8 -> 1 with ReLU (no product branch, as in the papers' tables);
+BCE over her items and `negatives` drawn ones for each, redrawn every epoch; Adam with weight decay reg/2 |.|^2 on the
+vectors an example touches. A round is an epoch. Somebody outside training gets a vector by `newcomer_steps` of the same
 training on her own examples, items and network held fixed.
 
 He, Liao, Zhang, Nie, Hu, Chua: Neural Collaborative Filtering. WWW 2017.
@@ -11,14 +11,23 @@ He, Liao, Zhang, Nie, Hu, Chua: Neural Collaborative Filtering. WWW 2017.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
 from coterie import rng
 from coterie.algorithms.central.fitting import (
-    Fit, closed, fresh, need, normal, one_thread, opened, points, user_start,
-)  # fmt: skip
+    Fit,
+    closed,
+    fresh,
+    need,
+    normal,
+    one_thread,
+    opened,
+    points,
+    user_start,
+)
 from coterie.algorithms.interface import Central, History
 from coterie.ragged import Ragged
 
@@ -69,7 +78,7 @@ class NCF(Central):
         draw = rng.generator(seed, rng.ITEM_START, 1)
         sizes = (2 * self.dim, *HIDDEN, 1)
         weights, biases = [], []
-        for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        for inputs, outputs in pairwise(sizes):
             weights.append(draw.uniform(-1, 1, (inputs, outputs)) * np.sqrt(6 / (inputs + outputs)))  # Glorot
             biases.append(np.zeros(outputs))
         return fresh(
@@ -87,9 +96,7 @@ class NCF(Central):
         with one_thread() as torch:
             p, adam = opened(torch, server, self.lr)
             for first in range(0, len(users), self.batch):
-                who, what, label = (
-                    torch.from_numpy(one[first : first + self.batch]) for one in (users, items, labels)
-                )
+                who, what, label = (torch.from_numpy(one[first : first + self.batch]) for one in (users, items, labels))
                 adam.zero_grad()
                 loss, whole = self._loss(torch, p, who, what, label)
                 whole.backward()
@@ -109,9 +116,9 @@ class NCF(Central):
     def newcomer(self, server: Fit, history: History, seed: int) -> Client:
         users, items, labels, _ = points(history, self.negatives, seed, 1)
         with one_thread() as torch:
-            p = Parameters(*(torch.tensor(one) for one in server.now))
-            mean = p.user.mean(0, keepdim=True).repeat(history.n_clients, 1)
-            p = p._replace(user=mean.requires_grad_())
+            start = np.repeat(server.now.user.mean(0, keepdims=True), history.n_clients, axis=0)
+            p: Any = Parameters(*(torch.tensor(one) for one in server.now._replace(user=start)))
+            p.user.requires_grad_()
             adam = torch.optim.Adam([p.user], lr=10 * self.lr)
             who, what, label = (torch.from_numpy(one) for one in (users, items, labels))
             for _ in range(self.newcomer_steps if len(users) else 0):

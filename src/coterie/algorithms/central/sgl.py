@@ -1,9 +1,9 @@
 """SGL: LightGCN that must also recognise a node in two thinned-out copies of its graph.
 
 Each epoch drops a share `drop` of the edges twice over, weighs each copy anew by its degrees, and smooths the vectors
-over both. Beside LightGCN's BPR loss on the whole graph, a contrastive loss asks that a node's two versions z', z'' find
-each other: contrast x mean of -ln exp(cos(z'_a, z''_a) / temperature) / sum_b exp(cos(z'_a, z''_b) / temperature), for
-users and for items, a and b over (at most `contrast_nodes` of) the batch's distinct nodes. A round is an epoch.
+over both. Beside LightGCN's BPR loss on the whole graph, a contrastive loss asks that a node's two versions z', z''
+find each other: contrast x mean of -ln exp(cos(z'_a, z''_a) / temperature) / sum_b exp(cos(z'_a, z''_b) / temperature),
+for users and for items, a and b over (at most `contrast_nodes` of) the batch's distinct nodes. A round is an epoch.
 
 Newcomers and graph=everything: as in LightGCN.
 
@@ -20,8 +20,16 @@ import numpy as np
 from coterie import rng
 from coterie.algorithms.central.fitting import closed, need, one_thread, opened, pairs
 from coterie.algorithms.central.lightgcn import (
-    Client, Server, adjacency, bpr_step, edges, finished, propagate, propagated, started,
-)  # fmt: skip
+    Client,
+    Server,
+    adjacency,
+    bpr_step,
+    edges,
+    finished,
+    propagate,
+    propagated,
+    started,
+)
 from coterie.algorithms.interface import Central, History
 from coterie.ragged import Ragged
 
