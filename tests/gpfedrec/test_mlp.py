@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_gradients_equal_autograd() -> None:
     torch = pytest.importorskip("torch")
     sizes, n = (10, 8, 4, 1), 12
     theta, common, x = _case(sizes, 4, n)
-    linears = [torch.nn.Linear(i, o) for i, o in zip(sizes[:-1], sizes[1:], strict=True)]
+    linears = [torch.nn.Linear(i, o) for i, o in itertools.pairwise(sizes)]
     with torch.no_grad():
         for linear, (weights, bias) in zip(linears, mlp.layers(theta, sizes), strict=True):
             linear.weight.copy_(torch.from_numpy(weights.T.copy()))

@@ -1,8 +1,8 @@
 """A small multi-layer perceptron: forward and backward for batches, in a flat parameter vector.
 
-z_l = W_l a_(l-1) + b_l, a_l = ReLU(z_l), and the last layer is left linear. One vector `theta` holds W_1, b_1, W_2, ...;
-W_l is stored by input: theta[at + i * outputs + o]. So a client's network is one row of a matrix, and averaging,
-uploading or shifting networks is arithmetic on vectors.
+z_l = W_l a_(l-1) + b_l, a_l = ReLU(z_l), and the last layer is left linear. One vector `theta` holds W_1, b_1, W_2
+and so on; W_l is stored by input: theta[at + i * outputs + o]. So a client's network is one row of a matrix, and
+averaging, uploading or shifting networks is arithmetic on vectors.
 
 Batches stand in columns: row r of `acts` is one number for each example. All inner loops then run over examples, which
 are many, and not over neurons, which are few. Inputs that are the same for the whole batch (a user's vector in front of
@@ -12,6 +12,7 @@ her items) are given once as `head` and cost nothing per example. `forward_numpy
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -21,14 +22,13 @@ _FAST = {"reassoc", "contract", "arcp", "nsz"}  # sums may be regrouped; NaN kee
 
 def n_parameters(sizes: Sequence[int]) -> int:
     """How many numbers a network of these layer sizes (inputs first, outputs last) has."""
-    return sum((inputs + 1) * outputs for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True))
+    return sum((inputs + 1) * outputs for inputs, outputs in pairwise(sizes))
 
 
 def start(sizes: Sequence[int], draws: np.random.Generator) -> np.ndarray:
     """float32[p]: weights and biases U(+-1/sqrt(inputs)), layer by layer."""
     parts = [
-        draws.uniform(-(inputs**-0.5), inputs**-0.5, (inputs + 1) * outputs)
-        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True)
+        draws.uniform(-(inputs**-0.5), inputs**-0.5, (inputs + 1) * outputs) for inputs, outputs in pairwise(sizes)
     ]
     return np.concatenate(parts).astype(np.float32)
 
@@ -40,7 +40,7 @@ def n_activations(sizes: Sequence[int], head: int = 0) -> int:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def forward(theta, sizes, head, acts, n):  # type: ignore[no-untyped-def]
-    """Fill `acts` below its first rows (the inputs after `head`) for the first n columns; the last rows are z of the end.
+    """Fill `acts` below its first rows (the inputs after `head`) for n columns; its last rows are the end's z.
 
     theta float32[p], sizes int64[layers + 1], head float32[h], acts float32[n_activations(sizes, h), at least n].
     """
@@ -138,7 +138,7 @@ def backward(theta, sizes, head, acts, deltas, n, grad, grad_head):  # type: ign
 def layers(theta: np.ndarray, sizes: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
     """(W[inputs, outputs], b[outputs]) of each layer, as views of the vector."""
     found, at = [], 0
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in pairwise(sizes):
         end = at + inputs * outputs
         found.append((theta[at:end].reshape(inputs, outputs), theta[end : end + outputs]))
         at = end + outputs

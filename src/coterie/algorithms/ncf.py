@@ -1,0 +1,283 @@
+"""Local training of neural collaborative filtering: score = MLP([p; q_j]), logistic loss, optionally pulled to a table.
+
+FedNCF and GPFedRec are settings of this one kernel. A client's loss is BCE + (pull / 2) sum (q - r)^2 over the whole
+table, r being a table she was sent. Rows outside a batch only feel the pull, and rows she never touches feel nothing
+else: they are r + (1 - rate x pull)^steps (q - r), written once at the end. Within a batch repeated items are folded
+into a weight, and her vector enters the network once and not once for each example. `train_numpy` says the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from coterie import rng
+from coterie.algorithms import mlp
+from coterie.algorithms.interface import History, Report
+from coterie.ragged import Ragged
+
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+
+class Local(NamedTuple):
+    """One round's settings of the local training."""
+
+    passes: int  # local passes over the client's batches
+    batch: int  # most examples (repeats counted) in one gradient step
+    mean: bool  # the logistic loss is a mean over the batch, not a sum
+    rate_user: float
+    rate_item: float
+    rate_network: float
+    decay_user: float
+    decay_item: float  # of rows in the batch
+    decay_network: float
+    pull: float  # weight of (q - r)^2 / 2 for each number of the table
+
+
+class Moved(NamedTuple):
+    """The touched rows of each client, by how much they moved."""
+
+    indptr: np.ndarray  # int64[c + 1]
+    rows: np.ndarray  # int32[r]
+    values: np.ndarray  # float32[r, k]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, positive, negative, size, s):  # type: ignore[no-untyped-def]
+    """One simultaneous step on u, theta and the buffer's rows; `rows` are the batch's n distinct ones of `held`."""
+    f = np.float32
+    k, last = len(u), acts.shape[0] - 1
+    inverse = f(1.0) / f(size) if s.mean else f(1.0)
+    for a in range(n):
+        for d in range(k):
+            acts[d, a] = C[rows[a], d]
+    mlp.forward(theta, sizes, u, acts, n)
+    loss = 0.0
+    for a in range(n):
+        t, z = rows[a], acts[last, a]
+        weight = positive[t] + negative[t]
+        loss += weight * np.log1p(np.exp(-abs(z))) + weight * max(z, f(0.0)) - positive[t] * z
+        deltas[last, a] = (weight / (f(1.0) + np.exp(-z)) - positive[t]) * inverse
+    mlp.backward(theta, sizes, u, acts, deltas, n, grad, grad_user)
+    rate, decay = f(s.rate_item), f(s.rate_item) * f(s.decay_item)
+    if s.pull > 0.0:
+        pull = rate * f(s.pull)
+        for t in range(held):
+            for d in range(k):
+                C[t, d] += pull * (R[t, d] - C[t, d])
+    for a in range(n):  # acts still holds the rows as they were
+        t = rows[a]
+        for d in range(k):
+            C[t, d] -= rate * deltas[d, a] + decay * acts[d, a]
+    for d in range(k):
+        u[d] -= f(s.rate_user) * (grad_user[d] + f(s.decay_user) * u[d])
+    for p in range(len(theta)):
+        theta[p] -= f(s.rate_network) * (grad[p] + f(s.decay_network) * theta[p])
+    return loss
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _train(
+    ids, indptr, items, counts, neg_indptr, neg_items, keys, seed, round_,
+    table, towards, user, network, place, own, sizes, s,
+):  # fmt: skip # type: ignore[no-untyped-def]
+    """Train each client. `user`, `network[place]` and, where it is there, `own` change in place."""
+    f = np.float32
+    m, k = table.shape
+    most_rows, most_all, total = 0, 0, 0
+    for c in range(len(ids)):
+        drawn, mine = neg_indptr[c + 1] - neg_indptr[c], indptr[ids[c] + 1] - indptr[ids[c]]
+        repeats = np.int64(0)
+        for p in range(indptr[ids[c]], indptr[ids[c] + 1]):
+            repeats += np.int64(counts[p])
+        most_rows, most_all = max(most_rows, min(m, mine + drawn)), max(most_all, repeats + drawn)
+        total += min(m, mine + drawn)
+    keep_rows = own.shape[0] == 0
+    C, R = np.empty((most_rows, k), np.float32), np.empty((most_rows, k), np.float32)
+    rows, active = np.empty(most_rows, np.int32), np.empty(most_rows, np.int32)
+    positive, negative = np.zeros(most_rows, np.float32), np.zeros(most_rows, np.float32)
+    example, label = np.empty(most_all, np.int32), np.empty(most_all, np.bool_)
+    position = np.full(m, -1, np.int32)
+    wide = max(min(most_rows, s.batch), 1)
+    height = -k
+    for layer in range(len(sizes)):
+        height += sizes[layer]
+    acts, deltas = np.empty((height, wide), np.float32), np.empty((height, wide), np.float32)
+    grad, u, gu = np.empty(network.shape[1], np.float32), np.empty(k, np.float32), np.empty(k, np.float32)
+    up_indptr = np.zeros(len(ids) + 1, np.int64)
+    up_rows = np.empty(total if keep_rows else 0, np.int32)
+    up_values = np.empty((total if keep_rows else 0, k), np.float32)
+    losses, sizes_seen = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
+    pulled = s.pull > 0.0
+    pull = f(s.rate_item) * f(s.pull)
+
+    for c in range(len(ids)):
+        i = ids[c]
+        n, size = 0, np.int64(0)
+        for p in range(indptr[i], indptr[i + 1]):
+            position[items[p]], rows[n] = n, items[p]
+            for _ in range(np.int64(counts[p])):
+                example[size], label[size] = n, True
+                size += 1
+            n += 1
+        for p in range(neg_indptr[c], neg_indptr[c + 1]):
+            j = neg_items[p]
+            if position[j] < 0:
+                position[j], rows[n] = n, j
+                n += 1
+            example[size], label[size] = position[j], False
+            size += 1
+        for t in range(n):
+            for d in range(k):
+                C[t, d] = table[rows[t], d]
+            if pulled:
+                for d in range(k):
+                    R[t, d] = towards[c, rows[t], d]
+        for d in range(k):
+            u[d] = user[i, d]
+        theta = network[place[c]]
+        state = rng.stream(seed, round_, keys[i], rng.SHUFFLE)
+        steps = 0
+        for sweep in range(s.passes if size > 0 else 0):
+            if size > s.batch:
+                for e in range(size - 1, 0, -1):
+                    state = rng.after(state)
+                    other = rng.below(state, e + 1)
+                    example[e], example[other] = example[other], example[e]
+                    label[e], label[other] = label[other], label[e]
+            for first in range(0, size, s.batch):
+                last, distinct = min(first + s.batch, size), 0
+                for e in range(first, last):
+                    t = example[e]
+                    if positive[t] + negative[t] == f(0.0):
+                        active[distinct] = t
+                        distinct += 1
+                    if label[e]:
+                        positive[t] += f(1.0)
+                    else:
+                        negative[t] += f(1.0)
+                loss = _step(
+                    active, distinct, C, R, n, u, theta, sizes, acts, deltas, grad, gu, positive, negative,
+                    last - first, s,
+                )  # fmt: skip
+                for a in range(distinct):
+                    positive[active[a]], negative[active[a]] = f(0.0), f(0.0)
+                steps += 1
+                if sweep == 0:
+                    losses[c] += loss
+        losses[c] /= max(size, 1)
+        sizes_seen[c] = size
+        for d in range(k):
+            user[i, d] = u[d]
+        if keep_rows:
+            cursor = up_indptr[c]
+            for t in range(n):
+                up_rows[cursor] = rows[t]
+                for d in range(k):
+                    up_values[cursor, d] = C[t, d] - table[rows[t], d]
+                cursor += 1
+            up_indptr[c + 1] = cursor
+        else:
+            left = (f(1.0) - pull) ** steps
+            for j in range(m):
+                if position[j] >= 0:
+                    for d in range(k):
+                        own[i, j, d] = C[position[j], d]
+                elif pulled:
+                    for d in range(k):
+                        own[i, j, d] = towards[c, j, d] + left * (table[j, d] - towards[c, j, d])
+                else:
+                    for d in range(k):
+                        own[i, j, d] = table[j, d]
+        for t in range(n):
+            position[rows[t]] = -1
+    return up_indptr, up_rows[: up_indptr[-1]], up_values[: up_indptr[-1]], losses, sizes_seen
+
+
+_NO_TABLES = np.empty((0, 0, 0), np.float32)
+
+
+def train(
+    ids: np.ndarray,
+    history: History,
+    negatives: Ragged,
+    table: np.ndarray,
+    towards: np.ndarray | None,
+    user: np.ndarray,
+    network: np.ndarray,
+    place: np.ndarray,
+    own: np.ndarray | None,
+    sizes: np.ndarray,
+    settings: Local,
+    round_: int,
+    seed: int,
+) -> tuple[Moved, Report]:
+    """Train clients `ids` in place from `table`; client c's network is network[place[c]].
+
+    With `own` (float32[n, m, k]) each whole table is written there and `Moved` is empty; without it, it has the rows.
+    """
+    *moved, loss, examples = _train(
+        ids, history.indptr, history.items, history.counts, negatives.indptr, negatives.items, history.keys, seed,
+        round_, table, _NO_TABLES if towards is None else towards, user, network, place,
+        _NO_TABLES if own is None else own, sizes, settings,
+    )  # fmt: skip
+    return Moved(*moved), Report(loss, examples, negatives)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _score(users, tables, which, user, network, place, sizes, out):  # type: ignore[no-untyped-def]
+    m, k = tables.shape[1], tables.shape[2]
+    height = -k
+    for layer in range(len(sizes)):
+        height += sizes[layer]
+    acts = np.empty((height, min(m, 256)), np.float32)
+    for row in range(len(users)):
+        for first in range(0, m, 256):
+            n = min(256, m - first)
+            for a in range(n):
+                for d in range(k):
+                    acts[d, a] = tables[which[row], first + a, d]
+            mlp.forward(network[place[row]], sizes, user[users[row]], acts, n)
+            for a in range(n):
+                out[row, first + a] = acts[height - 1, a]
+
+
+def score(
+    users: np.ndarray,
+    tables: np.ndarray,
+    which: np.ndarray,
+    user: np.ndarray,
+    network: np.ndarray,
+    place: np.ndarray,
+    sizes: np.ndarray,
+) -> np.ndarray:
+    """float32[len(users), m]: scores before the logistic function, from tables[which] and network[place]."""
+    out = np.empty((len(users), tables.shape[1]), np.float32)
+    _score(users, tables, which, user, network, place, sizes, out)
+    return out
+
+
+def train_numpy(
+    batches: list[tuple[np.ndarray, np.ndarray]],
+    table: np.ndarray,
+    towards: np.ndarray,
+    user: np.ndarray,
+    theta: np.ndarray,
+    sizes: tuple[int, ...],
+    s: Local,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The reference: one client's steps over `batches` of (items, labels). Returns new table, vector and network."""
+    q, u, theta = table.copy(), user.copy(), theta.copy()
+    for items, labels in batches:
+        values = mlp.forward_numpy(theta, sizes, np.hstack([np.tile(u, (len(items), 1)), q[items]]))
+        error = (1 / (1 + np.exp(-values[-1][:, 0])) - labels) / (len(items) if s.mean else 1)
+        grad, into = mlp.backward_numpy(theta, sizes, values, error[:, None])
+        slope = s.pull * (q - towards)
+        np.add.at(slope, items, into[:, len(u) :])
+        slope[np.unique(items)] += s.decay_item * q[np.unique(items)]
+        q = q - s.rate_item * slope
+        u = u - s.rate_user * (into[:, : len(u)].sum(0) + s.decay_user * u)
+        theta = theta - s.rate_network * (grad + s.decay_network * theta)
+    return q, u, theta
