@@ -1,0 +1,35 @@
+"""Run all benchmarks, or those named."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import fedmf_round, fedrap_round, memory, ranking, threads
+from benchmarks.measure import save
+
+BENCHMARKS = {
+    "fedrap_round": fedrap_round.run,
+    "threads": threads.run,
+    "fedmf_round": fedmf_round.run,
+    "ranking": ranking.run,
+    "memory": memory.run,
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark is called {unknown[0]!r}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    for name in names or BENCHMARKS:
+        result = BENCHMARKS[name]()
+        print(f"{name}: {result['ratio']:.1f} x {result['what']}", flush=True)
+        for key, value in result.items():
+            if key not in ("ratio", "what"):
+                print(f"    {key}: {f'{value:.4g}' if isinstance(value, float) else value}", flush=True)
+        print(f"    in {save(name, result)}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
