@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.data.commands import app as data_app
+from coterie.engine.flower import commands as flower
 from coterie.errors import CoterieError
 from coterie.privacy.commands import app as privacy_app
 from coterie.privacy.commands import audit, forget, read_flags
@@ -25,6 +26,10 @@ app.command("audit")(audit)
 app.command("forget")(forget)
 app.add_typer(study_app, name="study", help="Questions of the papers, answered by one command each.")
 app.add_typer(data_app, name="data", help="Data sets: list, fetch, inspect, convert.")
+app.add_typer(flower.federation, name="federation")
+app.add_typer(flower.server, name="server")
+app.add_typer(flower.node, name="node")
+app.command("split")(flower.split_command)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]

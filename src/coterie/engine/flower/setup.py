@@ -76,3 +76,21 @@ def found(
             f"--send secure hides a node among others: --min-nodes {terms.min_nodes} is too few, give 3 or more"
         )
     return Ledger.create(folder, spec, terms, items, titles)
+
+
+def read_catalogue(path: Path) -> tuple[list[str], list[str] | None]:
+    """Item ids and titles from a CSV with a header; ids are text, in the file's order."""
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as problem:
+        raise CoterieError(f"{path}: {problem.strerror}; expected a CSV with the columns item_id and title") from None
+    if not rows or "item_id" not in rows[0]:
+        raise CoterieError(
+            f"{path}: no column item_id; expected a CSV with the columns item_id and, if there are any, title"
+        )
+    items = [one["item_id"] for one in rows]
+    if len(set(items)) != len(items):
+        double = next(one for place, one in enumerate(items) if one in items[:place])
+        raise CoterieError(f"{path}: the item {double!r} stands there twice; every item once, please")
+    return items, [one["title"] or one["item_id"] for one in rows] if rows[0].get("title") is not None else None

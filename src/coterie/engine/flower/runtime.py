@@ -1,0 +1,184 @@
+"""A node's two processes: Flower's SuperNode, and the one that answers its messages.
+
+    python -m coterie.engine.flower.runtime supernode ARGUMENTS OF flower-supernode
+    python -m coterie.engine.flower.runtime answers STORE ADDRESS
+    python -m coterie.engine.flower.runtime register LINK KEY.pub ...   (the server's side: lets nodes in)
+
+Flower as it comes starts a fresh Python for every message (2 to 4 s of imports on a small machine), looks for messages
+every 3 s, and runs the program that the server sent along. Here the answering process has everything loaded and forks
+for each message; the SuperNode looks four times a second; and **the program is the node's own installed Coterie**:
+what the server ships is not executed, so a server cannot make a node run code that reads its history.
+These are changes to flwr 1.41's insides, which the extra `flower` pins; each is checked when the process starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn, final
+
+POLL = 0.25  # seconds between a node's looks for messages; Flower's own is 3
+
+
+@final
+class _Clock:
+    """The module `time`, but nobody sleeps longer than `POLL`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        time.sleep(min(seconds, POLL))
+
+
+def supernode(arguments: list[str]) -> None:
+    """`flower-supernode`, looking for messages more often."""
+    import flwr.supernode.start_client_internal as inside
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    _expect(getattr(inside, "time", None) is time, "the SuperNode's loop sleeps by the module time")
+    vars(inside)["time"] = _Clock()
+    sys.argv = ["flower-supernode", *arguments]
+    flower_supernode()
+
+
+@final
+class _Forking:
+    """Answers each message in a fork of this warm process: a crash there costs one message."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.warm: set[str] = set()
+        self.children: set[int] = set()
+
+    def get_eligible_capacity(self, supported_task_types: set[Any], **_: Any) -> tuple[set[Any], set[str]]:
+        return supported_task_types, set()
+
+    def wait_for_capacity(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def launch(self, spec: Any) -> Any:
+        from flwr.supercore.superexec.executor.types import LaunchResult
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _answer(spec)
+        self.children.add(pid)
+        return LaunchResult.accepted()
+
+    def reconcile(self) -> None:
+        """Called between looks: bury the dead, and load what a newly joined run needs before its first round."""
+        for pid in list(self.children):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                self.children.discard(pid)
+        with contextlib.suppress(Exception):  # whatever is wrong, the message's own process will say it
+            warm_up(self.folder, self.warm)
+
+    def close(self) -> None:
+        for pid in self.children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 15)
+
+
+def warm_up(folder: Path, done: set[str]) -> None:
+    """Load history and kernels of the latest run, once, where every fork finds them."""
+    from coterie.engine.flower.apps import node_at
+    from coterie.runs.drive import warm_up as compile_kernels
+
+    node = node_at(str(folder))
+    run = node.store.latest_run()
+    if run is not None and run not in done:
+        done.add(run)
+        compile_kernels(node.joined(run).algorithm, 1)
+
+
+def _answer(spec: Any) -> NoReturn:
+    code = 1
+    try:
+        from flwr.supernode.runtime.run_clientapp import run_clientapp
+
+        run_clientapp(
+            runtime_api_address=spec.runtime_api_address, token=spec.token, insecure=spec.insecure,
+            certificates=None, parent_pid=os.getppid(),
+        )  # fmt: skip
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def answers(folder: Path, address: str) -> None:
+    """The loop that takes messages from the SuperNode at `address` and has each answered."""
+    import flwr.supercore.superexec.run_superexec as loop
+    import flwr.supernode.runtime.run_clientapp as run
+
+    from coterie.engine.flower.apps import client_app
+
+    _expect(callable(getattr(loop, "get_executor", None)), "the loop takes its executor from get_executor")
+    _expect(callable(getattr(run, "get_load_client_app_fn", None)), "a ClientApp is loaded by get_load_client_app_fn")
+    _expect(callable(getattr(run, "install_from_fab", None)), "a bundle is unpacked by install_from_fab")
+    vars(loop)["get_executor"] = lambda *_, **__: _Forking(folder)
+    vars(run)["get_load_client_app_fn"] = lambda *_, **__: lambda *_, **__: client_app  # its own, whatever was sent
+    vars(run)["install_from_fab"] = lambda *_, **__: None
+    loop.run_superexec(runtime_api_address=address, insecure=True, parent_pid=os.getppid())
+
+
+def register(link: str, keys: list[str]) -> None:
+    """`flwr supernode register` for many keys in one process. Those known already stay so."""
+    from flwr.cli.flower_config import read_superlink_connection
+    from flwr.cli.supernode.register import try_load_public_key
+    from flwr.cli.utils import init_http_client_from_connection
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+
+    client = init_http_client_from_connection(read_superlink_connection(link))
+    try:
+        for key in keys:
+            try:
+                client.RegisterNode(request=RegisterNodeRequest(public_key=try_load_public_key(Path(key))))
+            except Exception as problem:
+                if "already" not in str(getattr(problem, "response", problem)) + str(problem) + _body(problem):
+                    raise
+    finally:
+        client.close()
+
+
+def _body(problem: Exception) -> str:
+    return str(getattr(getattr(problem, "response", None), "text", ""))
+
+
+def _expect(holds: bool, what: str) -> None:
+    if not holds:
+        import flwr
+
+        from coterie.errors import CoterieError
+
+        raise CoterieError(
+            f"flwr {getattr(flwr, '__version__', '?')} is not the one Coterie was made for: expected that {what}"
+        )
+
+
+def main() -> None:
+    role, *rest = sys.argv[1:]
+    if role == "supernode":
+        supernode(rest)
+    elif role == "register":
+        register(rest[0], rest[1:])
+    else:
+        answers(Path(rest[0]), rest[1])
+
+
+if __name__ == "__main__":
+    main()
