@@ -37,6 +37,7 @@ from coterie.ragged import Ragged
 
 class Server(NamedTuple):
     table: np.ndarray  # float32[m, dim + 1]: Q, and b in the last column
+    squares: np.ndarray  # float32[m, dim + 1]: sums of squared updates (Adagrad), or [0, 0] where lr is the same for all
 
 
 class Client(NamedTuple):
@@ -52,7 +53,11 @@ class FedeRank(Federated):
     sharing: Literal["per-round", "fixed-subset"] = "per-round"  # the mask is drawn each time, or once for all
     mask: Literal["item", "triple"] = "item"  # per-round: pi is drawn for each item, or for each triple
     user_moves: Literal["once", "each"] = "each"  # p_u moves by the summed gradient, or after each triple
-    lr: float = 0.05  # alpha: step size of client and server
+    hardest: int = 1  # of so many unseen items drawn for a triple, the one she would rank highest is its negative
+    lr: float = 0.05  # alpha: step size of the client
+    lr_server: float | None = None  # step size of the server; None: as the client's
+    optimiser: Literal["sgd", "adagrad"] = "sgd"  # the server's step is the same for all rows, or longer for rare ones
+    first_square: float = 0.01  # adagrad: what the sums of squares begin with
     reg: float = 0.05  # regularisation of user and consumed item, as a share of lr
     reg_negative: float = 0.005  # regularisation of the item not consumed, as a share of lr
     start: float = 0.1  # deviation of the first vectors and biases
@@ -78,7 +83,9 @@ class FedeRank(Federated):
 
     def init_server(self, n_items: int, seed: int) -> Server:
         draws = rng.generator(seed, rng.ITEM_START).standard_normal((n_items, self.dim + 1), np.float32)
-        return Server((self.start * draws).astype(np.float32))
+        table = (self.start * draws).astype(np.float32)
+        squares = np.full(table.shape if self.optimiser == "adagrad" else (0, 0), self.first_square, np.float32)
+        return Server(table, squares)
 
     def init_clients(self, history: History, seed: int) -> Client:
         user = np.empty((history.n_clients, self.dim), np.float32)
@@ -100,7 +107,11 @@ class FedeRank(Federated):
         return sent, Report(loss, examples, Ragged(neg_indptr, drawn))
 
     def server_step(self, server: Server, received: Sum, round_: int) -> Server:
-        return Server((server.table + self.lr * real(received.rows)).astype(np.float32))
+        step, squares = real(received.rows), server.squares
+        if self.optimiser == "adagrad":
+            squares = (squares + step**2).astype(np.float32)
+            step /= np.sqrt(squares)
+        return Server((server.table + self._settings().lr_server * step).astype(np.float32), squares)
 
     def plan(self, history: History, size: float | int, seed: int, round_: int) -> Ragged:
         """Each person once in random order; for a number T as many visits as make an epoch; cut into cohorts."""
@@ -124,19 +135,19 @@ class FedeRank(Federated):
     def walk(
         self, server: Server, clients: Client, visits: np.ndarray, history: History, first: int, seed: int
     ) -> Walk:
-        people, table = self._people(history), server.table.copy()
+        people, table, squares = self._people(history), server.table.copy(), server.squares.copy()
         times = np.bincount(visits, minlength=history.n_clients)
         examples = times * people.triples
         indptr = np.concatenate(([0], np.cumsum(examples)))
         room = kernel.buffers(len(table), int(people.triples.max(initial=1)), table.shape[1])
         drawn, loss, touched, up = kernel.walk(
-            visits, first, seed, people, table, clients.user, self._settings(), room, indptr
+            visits, first, seed, people, table, squares, clients.user, self._settings(), room, indptr
         )
         ids = np.flatnonzero(times)
         report = Report(
             loss[ids] / np.maximum(examples[ids], 1), examples[ids], Ragged(np.append(indptr[ids], indptr[-1]), drawn)
         )
-        return Walk(Server(table), ids, report, touched, up, len(visits) * table.nbytes)
+        return Walk(Server(table, squares), ids, report, touched, up, len(visits) * table.nbytes)
 
     def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
         return factor.score(users, server.table, clients.user, None, None, True, True)
@@ -146,8 +157,8 @@ class FedeRank(Federated):
 
     def _settings(self) -> kernel.Settings:
         return kernel.Settings(
-            self.lr, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each", self.mask == "triple",
-            self.sharing == "fixed-subset",
+            self.lr, self.lr if self.lr_server is None else self.lr_server, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each", self.mask == "triple",
+            self.hardest, self.sharing == "fixed-subset",
         )  # fmt: skip
 
     def _people(self, history: History) -> kernel.People:

@@ -25,11 +25,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Settings(NamedTuple):
-    lr: float
+    lr: float  # of the user vector
+    lr_server: float
     reg: float  # of the user and of consumed items
     reg_negative: float
     moves_each: bool  # the user vector moves after each triple, not once
     mask_each: bool  # sharing is decided for each triple, not for each item
+    hardest: int  # negatives drawn for a triple, of which the one ranked highest is taken
     fixed: bool  # the shared items are chosen once for all rounds, and the hidden ones count as unseen
 
 
@@ -99,6 +101,26 @@ def _unseen(p, i, item, coins, s):  # type: ignore[no-untyped-def]
     return s.fixed and _holds(p.items, p.indptr[i], p.indptr[i + 1], item) and not chosen(coins, item, p.pi[i])
 
 
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _negative(p, i, state, coins, table, now, s):  # type: ignore[no-untyped-def]
+    """An unseen item: a uniform draw, or the one she would rank highest of several draws."""
+    k, best, top = len(now), np.int64(0), np.float32(-np.inf)
+    for _ in range(s.hardest):
+        state = rng.after(state)
+        item = rng.below(state, len(table))
+        while not _unseen(p, i, item, coins, s):
+            state = rng.after(state)
+            item = rng.below(state, len(table))
+        if s.hardest == 1:
+            return item, state
+        x = table[item, k]
+        for d in range(k):
+            x += now[d] * table[item, d]
+        if not x <= top:  # also where a diverged model gives NaN
+            best, top = item, x
+    return best, state
+
+
 @njit(nogil=True, cache=True)
 def _slot(b, n, role, item):  # type: ignore[no-untyped-def]
     """The slot of an item in this exchange, and how many slots there are now."""
@@ -125,11 +147,7 @@ def _client(i, exchange, seed, p, table, user, s, b, drawn, cursor):  # type: ig
     for t in range(p.triples[i]):
         state = rng.after(state)
         liked = p.items[first + rng.below(state, own)]
-        state = rng.after(state)
-        other = rng.below(state, m)
-        while not _unseen(p, i, other, coins, s):
-            state = rng.after(state)
-            other = rng.below(state, m)
+        other, state = _negative(p, i, state, coins, table, now, s)
         drawn[cursor + t] = other
         x = table[liked, k] - table[other, k]
         for d in range(k):
@@ -195,10 +213,10 @@ def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def walk(visits, exchange, seed, p, table, user, s, b, neg_indptr):  # type: ignore[no-untyped-def]
-    """One exchange after the other, each with one client; `table` moves in place. Negatives are grouped by client."""
+def walk(visits, exchange, seed, p, table, squares, user, s, b, neg_indptr):  # type: ignore[no-untyped-def]
+    """One exchange after the other, each with one client; table and squares move in place. Negatives are grouped by client."""
     f = np.float32
-    m, width, lr = table.shape[0], table.shape[1], f(s.lr)
+    m, width, lr = table.shape[0], table.shape[1], f(s.lr_server)
     cursor = neg_indptr[:-1].copy()
     drawn = np.empty(neg_indptr[-1], np.int32)
     losses, touched, bytes_up = np.zeros(len(cursor)), np.zeros(m, np.int64), 0
@@ -211,8 +229,13 @@ def walk(visits, exchange, seed, p, table, user, s, b, neg_indptr):  # type: ign
         for t in range(n):
             j = b.rows[t]
             touched[j] += 1
-            for d in range(width):
-                table[j, d] += lr * b.values[t, d]
+            if len(squares):
+                for d in range(width):
+                    squares[j, d] += b.values[t, d] ** 2
+                    table[j, d] += lr * b.values[t, d] / np.sqrt(squares[j, d])
+            else:
+                for d in range(width):
+                    table[j, d] += lr * b.values[t, d]
     return drawn, losses, touched, bytes_up
 
 
