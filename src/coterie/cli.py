@@ -88,7 +88,7 @@ def run(
     ] = False,
     privacy_set: Annotated[
         list[str] | None,
-        typer.Option(help="field=value: bits, send_rows, neighbours, min_clients, byzantine, view_users, seeded_noise."),
+        typer.Option(help="field=value: bits, send_rows, neighbours, min_clients, byzantine, view_users, ..."),
     ] = None,
     keep: Annotated[str, typer.Option(help="Of a finished run keep all, model or nothing beside the record.")] = "all",
     quiet: Quiet = False,

@@ -46,6 +46,9 @@ def _said(record: dict[str, Any]) -> str:
     parts.append(f"{record['seconds']:.2f} s")
     if record["bytes"]["up"]:
         parts.append(f"{size(record['bytes']['up'])} up {size(record['bytes']['down'])} down")
+    if "epsilon" in record.get("privacy", {}):
+        spent = record["privacy"]
+        parts.append(f"epsilon {spent['epsilon']:.2f}, server {spent['epsilon_server']:.2f}")
     return "  ".join(parts)
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from coterie.algorithms.interface import Federated, History
 from coterie.data.interactions import Interactions
 from coterie.engine.exchange import LocalOnly, system
-from coterie.engine.simulate import Diverged, State, simulate, start
+from coterie.engine.simulate import Channel, Diverged, State, simulate, start
 from coterie.errors import CoterieError
+from coterie.privacy.channel import Guard
 from coterie.protocol import CanaryWatch, Prepared, prepare
 from coterie.ragged import Ragged
 from coterie.runs import tensors
@@ -111,6 +112,12 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
         warm_up(system(algorithm), threads)
     best_value = max((_select(spec, one) for one in records if "validation" in one), default=-math.inf)
     assert spec.rounds is not None and spec.cohort is not None  # resolved
+    guard: Guard | None = None
+    if spec.privacy is not None:
+        taking_part = spec.cohort if isinstance(spec.cohort, int) else math.ceil(spec.cohort * data.n_users)
+        guard = Guard(spec.privacy, algorithm, prepared.history, taking_part, directory.path, spec.seed)
+        spec = spec.model_copy(update={"rounds": guard.rounds(spec.rounds)})  # as many as the budget allows
+        assert spec.rounds is not None and spec.cohort is not None
     observe, todo = watch.observe if watch else None, range(done + 1, spec.rounds + 1)
     if isinstance(algorithm, LocalOnly):
         if watch:
@@ -120,8 +127,9 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
         )
     else:
         rounds = simulate(
-            algorithm, prepared.history, state, todo, spec.seed, spec.cohort, spec.dropout, threads, None, observe
-        )
+            algorithm, prepared.history, state, todo, spec.seed, spec.cohort, spec.dropout, threads,
+            guard.path if guard else None, observe, guard.channel if guard else Channel(),
+        )  # fmt: skip
     last_written, cost, since = done, 0.0, time.perf_counter()
 
     def extra() -> dict[str, np.ndarray]:
@@ -137,7 +145,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                 raise Diverged(_diverged(problem, directory, last_written)) from None
             if current is None:
                 break
-            state = current.state
+            sent, state = state.server, current.state
             bad = tensors.finite(state)
             if bad is not None:
                 found_bad = Diverged(f"round {current.number}: {bad} holds numbers that are not finite")
@@ -147,6 +155,8 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                 "bytes": {"up": current.bytes_up, "down": current.bytes_down}, "seconds": current.seconds,
             }  # fmt: skip
             record |= algorithm.record(state.server)
+            if guard is not None:
+                record["privacy"] = guard.round_over(current.number, sent)
             last = current.number == spec.rounds
             if last or current.number % spec.evaluate_every == 0:
                 with clock.on("evaluate"):
@@ -168,7 +178,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                 raise Interrupted(
                     f"stopped after round {current.number} of {spec.rounds}; `coterie resume {directory.path}` goes on"
                 )
-    _finish(spec, algorithm, prepared, state, directory, keeper, clock, records, watch, threads)
+    _finish(spec, algorithm, prepared, state, directory, keeper, clock, records, watch, threads, guard)
 
 
 def _diverged(problem: Diverged, directory: RunDirectory, last_written: int) -> str:
@@ -206,6 +216,7 @@ def _finish(
     records: list[dict[str, Any]],
     watch: CanaryWatch | None,
     threads: int,
+    guard: Guard | None,
 ) -> None:
     checkpoint = directory.latest_checkpoint()
     assert checkpoint is not None and spec.rounds is not None
@@ -219,6 +230,8 @@ def _finish(
     users_table(best, prepared).write_parquet(directory.users_file)
     summary = summarise(spec, algorithm, prepared, keeper.best_round, records, watch, best, last, threads)
     summary |= {"seconds": clock.so_far(), "model_sha256": best_hash, "last_model_sha256": last_hash}
+    if guard is not None:
+        summary["privacy"] = guard.statement(spec.rounds)
     tensors.write_json(directory.summary_file, summary)
     keeper.tidy(spec.keep)
 

@@ -13,6 +13,7 @@ from coterie.algorithms import algorithm_class, make
 from coterie.data.interactions import Interactions
 from coterie.engine.exchange import Exchange, with_exchange
 from coterie.errors import CoterieError
+from coterie.privacy.spec import PrivacySpec
 from coterie.protocol.rules import Protocol
 
 
@@ -42,6 +43,7 @@ class RunSpec(BaseModel):
     cohort: float | int | None = None  # share (a float in (0, 1]) or number of clients in an exchange; None: default
     exchange: Exchange = "full"  # or local-only: each client alone; or server-only: no private item tables
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)  # share of the cohort that drops out, simulated
+    privacy: PrivacySpec | None = None  # what happens to uploads on their way; None: nothing
     seed: int = Field(default=0, ge=0)
     checkpoint_every: int = Field(default=10, ge=1)
     continued: dict[str, Any] | None = None  # of a continued run: from which, after which round, what is new
@@ -53,10 +55,17 @@ class RunSpec(BaseModel):
 
     def resolved(self) -> RunSpec:
         """Every default written out, so that the record does not depend on a later version's defaults."""
-        with_exchange(algorithm := make(self.algorithm, self.behaviour, **self.settings), self.exchange)  # or refuse
+        algorithm = make(self.algorithm, self.behaviour, **self.settings)
+        exchanging = with_exchange(algorithm, self.exchange)  # or refuse
         rounds = self.rounds if self.rounds is not None else algorithm.default_rounds
         cohort = self.cohort if self.cohort is not None else algorithm.default_cohort
-        return self.model_copy(update={"settings": asdict(algorithm), "rounds": rounds, "cohort": cohort})
+        privacy = None
+        if self.privacy is not None and self.privacy.active:
+            self.privacy.check(exchanging, cohort)
+            privacy = self.privacy.resolved(rounds)
+        return self.model_copy(
+            update={"settings": asdict(algorithm), "rounds": rounds, "cohort": cohort, "privacy": privacy}
+        )
 
 
 def spec_of(algorithm: Any, data: Interactions, **options: Any) -> RunSpec:

@@ -1,0 +1,192 @@
+"""From a spec to what stands between clients and server: the hooks the engine calls, the statement for the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from coterie.algorithms.interface import Collected, Federated, History, Sum, Upload
+from coterie.algorithms.server import FIXED_POINT
+from coterie.engine.simulate import Channel, concatenate
+from coterie.errors import CoterieError
+from coterie.privacy import local, path
+from coterie.privacy.accountant import affordable
+from coterie.privacy.central import CentralNoise, Ledger
+from coterie.privacy.noise import Secret
+from coterie.privacy.robust import aggregate, screen
+from coterie.privacy.secure import secure_sum
+from coterie.privacy.spec import PrivacySpec
+from coterie.privacy.view import Recorder
+
+FOLDER = "privacy"  # in a run's directory: key and ledger
+
+
+@final
+class Guard:
+    """All that a run's privacy section asks for, with the state it needs: keys, ledger, recorder, counters."""
+
+    def __init__(
+        self, spec: PrivacySpec, algorithm: Federated, history: History, cohort: int, folder: Path | None, seed: int
+    ) -> None:
+        self.spec, self.algorithm, self.n_items = spec, algorithm, history.n_items
+        home = None if folder is None else folder / FOLDER
+        if spec.seeded_noise:
+            self.secret = Secret.from_seed(seed)
+        elif home is None:
+            raise CoterieError("noise needs a folder to keep its key in, or seeded_noise=True, which is not private")
+        else:
+            self.secret = Secret.in_file(home / "key")
+        neutral = float(getattr(algorithm, "dense_unchanged", 0.0))
+        self.neutral = neutral
+        self.central: CentralNoise | None = None
+        if spec.mechanism == "central":
+            assert spec.clip is not None and spec.noise is not None and spec.sampling is not None
+            assert spec.delta is not None
+            ledger = Ledger(None if home is None else home / "ledger.jsonl")
+            self.central = CentralNoise(
+                spec.clip, spec.noise, spec.sampling, spec.delta, self.secret, ledger, spec.max_epsilon, neutral
+            )
+            cohort = max(round(spec.sampling * history.n_clients), 1)
+        self.cohort = cohort
+        steps = [path.thin(spec.send_rows, self.secret)] if spec.send_rows is not None else []
+        steps += local.steps(spec, self.secret, history.n_items, cohort, _item_rate(algorithm), neutral)
+        if spec.bits is not None:
+            steps.append(path.quantise(spec.bits, self.secret))
+        self.recorder: Recorder | None = None
+        if spec.record_view:
+            assert folder is not None
+            about = {"algorithm": algorithm.name, "privacy": spec.model_dump(mode="json")}
+            self.recorder = Recorder(folder, history, spec.view_users, about)
+            if not spec.secure_sum:
+                steps.append(self.recorder.upload)
+        self.path = path.compose(*steps) if steps else None
+        self.rejected: dict[str, int] = {}
+        self.abandoned = 0
+        single = spec.secure_sum or spec.robust != "none" or spec.norm_bound is not None
+        self.channel = Channel(
+            draw=self.central.draw if self.central is not None else None,
+            gather=self._gather if single else None,
+            release=self._release if self.central is not None or spec.record_view else None,
+        )
+        self._shape: tuple[int, int] | None = None
+
+    # --- hooks ------------------------------------------------------------------------------------------------------
+
+    def _gather(self, collected: Collected, round_: int) -> Sum | None:
+        upload, ids = concatenate(collected.uploads), np.concatenate(collected.ids)
+        if self.spec.secure_sum:
+            return self._secure(upload, ids, round_)
+        self._shape = self._shape or (upload.values.shape[1], upload.dense.shape[1])
+        found = screen(upload, ids, self.n_items, self._shape, self.spec.norm_bound, self.neutral)
+        for reason, who in found.rejected.items():
+            self.rejected[reason] = self.rejected.get(reason, 0) + len(who)
+        if not len(found.ids) or len(found.ids) < (self.spec.min_clients or 1):
+            self.abandoned += 1
+            return None
+        return aggregate(found.upload, self.n_items, self.spec.robust, self.spec.byzantine)
+
+    def _secure(self, upload: Upload, ids: np.ndarray, round_: int) -> Sum | None:
+        spec = self.spec
+        lost = self.secret.uniform(len(ids), "lost", round_) < spec.secure_dropout
+        least = self.least
+        if (~lost).sum() < least:
+            self.abandoned += 1
+            return None
+        noise = None
+        if self.central is not None:
+            assert spec.noise is not None and spec.clip is not None
+            deviation = spec.noise * spec.clip / least**0.5
+
+            def noise(client: int, count: int) -> np.ndarray:
+                drawn = deviation * self.secret.normal(count, "share", round_, client)
+                fixed: np.ndarray = np.rint(drawn * FIXED_POINT).astype(np.int64)
+                return fixed
+
+        seen = self.recorder
+        watch = None if seen is None else (lambda client, numbers: seen.masked(round_, client, numbers))
+        return secure_sum(upload, ids, self.n_items, round_, spec.neighbours, lost, watch, noise).total
+
+    @property
+    def least(self) -> int:
+        """n_min: clients under which a round is abandoned."""
+        if self.spec.min_clients is not None:
+            return self.spec.min_clients
+        return max(self.cohort // 2, 3) if self.spec.secure_sum else 1
+
+    def _release(self, received: Any, round_: int) -> Any:
+        if self.central is not None:
+            received = self.central.release(received, round_, shares=self.spec.secure_sum)
+        if self.recorder is not None and isinstance(received, Sum):
+            self.recorder.total(received)
+        return received
+
+    # --- for the driver ---------------------------------------------------------------------------------------------
+
+    def rounds(self, wanted: int) -> int:
+        """How many of the wanted rounds the budget allows."""
+        spec = self.spec
+        if self.central is None or spec.max_epsilon is None:
+            return wanted
+        assert spec.sampling is not None and spec.noise is not None and spec.delta is not None
+        found = affordable(spec.sampling, spec.noise, wanted, spec.delta, spec.max_epsilon)
+        if not found:
+            raise CoterieError(
+                f"one round at noise {spec.noise} already exceeds --max-epsilon {spec.max_epsilon}; raise --noise, or "
+                "leave it out and it is calibrated"
+            )
+        return found
+
+    def round_over(self, number: int, server: Any) -> dict[str, Any]:
+        """The record's `privacy` of one round."""
+        if self.recorder is not None:
+            download = self.algorithm.download(server, np.arange(1), number)
+            self.recorder.flush(number, download.table if download.own is None else download.own[0])
+        found: dict[str, Any] = {"mechanism": self.spec.mechanism}
+        if self.central is not None:
+            found |= self.central.spent()
+        if self.spec.secure_sum:
+            found["secure_sum"] = True
+        if self.rejected:
+            found["rejected"] = dict(self.rejected)
+        if self.abandoned:
+            found["abandoned"] = self.abandoned
+        return found
+
+    def statement(self, rounds: int) -> dict[str, Any]:
+        """What the finished run may claim, complete: unit, neighbours, delta, sampling, accountant, adversary."""
+        spec = self.spec
+        if self.central is None:
+            found = local.statement(spec, rounds)
+        else:
+            holds = spec.secure_sum
+            found = {
+                "unit": "one user", "mechanism": "central", "neighbours": "add or remove one user",
+                "sampling": f"Poisson, rate {spec.sampling}, divided by the fixed {self.cohort}",
+                "accountant": "dp_accounting PLD (privacy loss distributions)", "clip": spec.clip, "noise": spec.noise,
+                **self.central.spent(), "private": not spec.seeded_noise,
+                "adversary": {
+                    "epsilon": "who sees every model but not who took part",
+                    "epsilon_server": "the server, which knows who took part: "
+                    + ("it sees masked uploads and the noised sum only" if holds
+                       else "does NOT hold here: it adds the noise itself and sees each upload (see --secure-sum)"),
+                },
+                "not_covered": "losses, metrics and participants in this record are the simulator's, not released",
+            }  # fmt: skip
+            if spec.seeded_noise:
+                found["stamp"] = "not private: the noise follows from the run's seed"
+        found["secure_sum"] = spec.secure_sum
+        if spec.robust != "none" or spec.norm_bound is not None:
+            found["robust"] = {"rule": spec.robust, "norm_bound": spec.norm_bound, "rejected": dict(self.rejected)}
+        if self.abandoned:
+            found["abandoned_rounds"] = self.abandoned
+        return found
+
+
+def _item_rate(algorithm: Any) -> float:
+    """The step size with which a client moves item rows, where the system has one: FedRAP's eta."""
+    for name in ("lr_item", "lr_items", "lr"):
+        if isinstance(getattr(algorithm, name, None), (int, float)):
+            return float(getattr(algorithm, name))
+    return 1.0
