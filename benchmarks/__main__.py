@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import fedmf_round, fedrap_round, memory, ranking, threads
+from benchmarks import fedmf_round, fedrap_round, lightgcn_epoch, memory, ranking, threads
 from benchmarks.measure import save
 
 BENCHMARKS = {
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "fedmf_round": fedmf_round.run,
     "ranking": ranking.run,
     "memory": memory.run,
+    "lightgcn_epoch": lightgcn_epoch.run,
 }
 
 
