@@ -55,6 +55,9 @@ class Alone(NamedTuple):
     scores: np.ndarray  # float32[n, m]: each client's scores by her own model
 
 
+_NEVER = np.finfo(np.float32).min  # stands for minus infinity (not to be recommended) in a state, which must be finite
+
+
 @final
 class LocalOnly(Central):
     """Every client with a server of her own; to others a system without exchange.
@@ -73,6 +76,7 @@ class LocalOnly(Central):
     def score(self, server: Alone, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
         held: Alone = clients if isinstance(clients, Alone) else server  # a newcomer brings her own
         found: np.ndarray = held.scores[users].copy()
+        found[found == _NEVER] = -np.inf
         return found
 
     def newcomer(self, server: Alone, history: History, seed: int) -> Alone:
@@ -121,6 +125,7 @@ class LocalOnly(Central):
             fresh = start(self._lone, mine, seed)
             early = wanted < (taken[0] if taken else np.inf)
             scores[early] = self._lone.score(fresh.server, fresh.clients, mine, alone)[0]
+        scores[scores == -np.inf] = _NEVER
         return scores, losses, examples
 
     def simulate(
@@ -185,7 +190,10 @@ def one_of(history: History, i: int) -> History:
 
 def server_only(algorithm: Federated) -> Federated:
     """The same algorithm, but that after every step the private item tables are put back to their start."""
-    twin: Any = replace(algorithm, **algorithm.server_only)  # type: ignore[type-var]
+    try:
+        twin: Any = replace(algorithm, **algorithm.server_only)  # type: ignore[type-var]
+    except ValueError as problem:
+        raise CoterieError(f"{algorithm.name} has no server-only form with these settings: {problem}") from None
     step, walk = twin.client_step, twin.walk
 
     def client_step(clients: Any, ids: np.ndarray, *rest: Any) -> tuple[Upload, Report]:
@@ -207,7 +215,7 @@ def server_only(algorithm: Federated) -> Federated:
 def private_tables(clients: Any) -> list[RowStore]:
     """The item tables in what devices keep."""
     if isinstance(clients, RowStore):
-        return [clients]
+        return [clients] if len(clients.used) else []
     parts = clients if isinstance(clients, tuple) and hasattr(clients, "_fields") else ()
     return [table for part in parts for table in private_tables(part)]
 
