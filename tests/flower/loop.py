@@ -67,7 +67,9 @@ def federation(
     )  # fmt: skip
     ledger = Ledger(folder / "server")
     if not ledger.spec_file.exists():
-        asked = Terms(**{"rounds": 3, "min_nodes": nodes, "deadline": 1.0, "evaluate_every": 0, "await_nodes": 2.0, **terms})
+        asked = Terms(
+            **{"rounds": 3, "min_nodes": nodes, "deadline": 1.0, "evaluate_every": 0, "await_nodes": 2.0, **terms}
+        )
         ledger = Ledger.create(folder / "server", spec, asked, data.item_ids, data.titles)
         for number, path in enumerate(shards(data, nodes, folder / "shards")):
             NodeStore.create(folder / f"node-{number}", path, place=number)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any, final
@@ -84,6 +85,18 @@ def log_to(path: Path, name: str) -> None:
         logger.addHandler(handler)
 
 
+def _end_with_parent() -> None:
+    """A run whose SuperLink is gone must not hold the folder: it could neither reach a node nor tell anybody."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 client_app = ClientApp()
 server_app = ServerApp()
 _NODES: dict[str, Node] = {}  # warm across messages where one process serves several
@@ -104,6 +117,7 @@ def answer(message: Message, context: Context) -> Message:
 
 @server_app.main()
 def serve(grid: Grid, context: Context) -> None:
+    _end_with_parent()
     folder = Path(os.environ["COTERIE_FEDERATION"])  # from the SuperLink that `coterie server start` started
     log_to(folder / "server.log", "coterie.server")
     ledger = Ledger(folder)

@@ -1,7 +1,8 @@
 """Starting and ending the processes of a federation. Whatever happens, none is left behind.
 
-Each process leads a group of its own, so that what it starts dies with it; it is told by the kernel when its parent is
-gone; and it is ended in `finally` and at exit. Flower asks no outside host: telemetry and update checks are off.
+Each process leads a group of its own and is told by the kernel when its parent is gone; it is ended in `finally` and
+at exit, together with everything it has started (Flower's SuperExec leads another group, so descendants are looked
+up). Flower asks no outside host: telemetry and update checks are off.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, final
@@ -34,6 +36,8 @@ class Processes:
         atexit.register(self.stop)
 
     def __enter__(self) -> Processes:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` is reached
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,6 +58,7 @@ class Processes:
     def stop(self, *names: str) -> None:
         """End these (or all): asked first, then killed with everything they started."""
         chosen = [name for name in names or list(self.running) if name in self.running]
+        started = [pid for name in chosen for pid in descendants(self.running[name].pid)]
         for name in chosen:
             _signal(self.running[name], signal.SIGCONT)
             _signal(self.running[name], signal.SIGTERM)
@@ -64,12 +69,15 @@ class Processes:
                 process.wait(max(0.1, end - time.monotonic()))
             _signal(process, signal.SIGKILL)
             process.wait()
+        _end(started)
 
     def kill(self, name: str) -> None:
         """kill -9 of a process and all it started."""
         process = self.running.pop(name)
+        started = descendants(process.pid)
         _signal(process, signal.SIGKILL)
         process.wait()
+        _end(started)
 
     def signal(self, name: str, number: int) -> None:
         _signal(self.running[name], number)
@@ -84,6 +92,25 @@ class Processes:
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def _end(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything a process has started, and what those have (Linux; elsewhere the group has to do)."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+    found, front = [], [pid]
+    while front:
+        front = [child for one in front for child in children.get(one, [])]
+        found += front
+    return found
 
 
 def _die_with_parent() -> None:

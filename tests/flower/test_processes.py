@@ -1,0 +1,223 @@
+"""A federation of real processes on loopback, over TLS: equal to the simulator, and what is done to it does not show.
+
+Each test starts its own federation and ends it; all are bounded in time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+import coterie
+from coterie.algorithms import CATALOGUE, make
+from coterie.engine.flower.federation import NodeProcesses, Server
+from coterie.engine.flower.keys import node_key
+from coterie.engine.flower.node import Node
+from coterie.engine.flower.processes import Processes, descendants, tail
+from coterie.engine.flower.setup import catalogue, found, shards
+from coterie.engine.flower.spec import Terms
+from coterie.engine.flower.store import NodeStore
+from coterie.protocol import Protocol
+from tests.flower.loop import simulated
+
+LONG = 240.0  # seconds after which a federation of these tests has hung
+
+
+def world() -> coterie.Interactions:
+    return coterie.synthetic(users=45, items=50, seed=1, shortest=5, longest=20)
+
+
+class Running:
+    def __init__(self, server: Server, nodes: list[NodeProcesses], processes: Processes) -> None:
+        self.server, self.nodes, self.processes = server, nodes, processes
+        self.ledger = server.ledger
+
+    def until(self, holds: Callable[[], bool], seconds: float = LONG) -> None:
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, tail(self.server.folder / "server.log", 20)
+            time.sleep(0.02)
+
+    def round_done(self, number: int) -> None:
+        self.until(lambda: len(self.ledger.rounds()) >= number)
+
+    def kill_server_run(self) -> bool:
+        """kill -9 of the process that runs the rounds. False: it was not there at this moment."""
+        for pid in descendants(self.processes.running["superlink"].pid):
+            try:
+                if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+            except (OSError, ProcessLookupError):
+                continue
+        return False
+
+
+@contextmanager
+def running(folder: Path, algorithm: Any, nodes: int = 3, tls: bool = True, **options: Any) -> Iterator[Running]:
+    data = world()
+    terms = {key: options.pop(key) for key in list(options) if key in Terms.model_fields}
+    asked = Terms(
+        **{"rounds": 3, "min_nodes": nodes, "start_with": nodes, "deadline": 60, "evaluate_every": 0, **terms}
+    )
+    items, titles = catalogue(data, Protocol(), 0)
+    ledger = found(folder / "server", algorithm, items, titles, asked, **{"reproducible": True, **options})
+    with Processes(folder / "logs") as processes:
+        server = Server(ledger, processes, tls=tls)
+        server.start()
+        members = []
+        for number, path in enumerate(shards(data, nodes, folder / "shards")):
+            store = NodeStore.create(folder / f"node-{number}", path, place=number)
+            authority = None if server.keys is None else server.keys.authority
+            members.append(NodeProcesses(store, processes, f"node-{number}", server.address, authority))
+        server.register(*(one.public for one in members))
+        for one in members:
+            one.start()
+        server.submit()
+        yield Running(server, members, processes)
+
+
+def small(name: str) -> Any:
+    algorithm = make(name)
+    return make(name, **{"dim": 8} if "dim" in algorithm.__dataclass_fields__ else {})
+
+
+def test_over_tls_with_the_server_killed_and_a_stranger_at_the_door(tmp_path: Path) -> None:
+    """The model is the simulator's; the stranger, whose key nobody registered, never gets in."""
+    algorithm, draw = small("fedmf"), random.Random(1)
+    with Processes(tmp_path / "elsewhere") as others, running(tmp_path, algorithm, rounds=3) as here:
+        shard = tmp_path / "shards" / "node-0" / "interactions.csv"
+        store = NodeStore.create(tmp_path / "stranger", shard)
+        authority = here.server.keys.authority if here.server.keys else None
+        stranger = NodeProcesses(store, others, "stranger", here.server.address, authority)
+        stranger.start()
+        for number in (0, 1):  # once while nodes join, once in a round
+            here.round_done(number)
+            time.sleep(draw.uniform(0.0, 1.0))
+            here.until(here.kill_server_run, 60)
+            here.server.submit()
+        summary = here.server.wait(LONG)
+        assert summary["nodes"] == 3
+        assert not (tmp_path / "stranger" / "node.log").exists()  # it was never asked anything
+    assert [one["round"] for one in here.ledger.rounds()] == [1, 2, 3]
+    assert summary["model_sha256"] == simulated(world(), algorithm, 3, tmp_path)
+
+
+def test_nodes_killed_stopped_and_back_again(tmp_path: Path) -> None:
+    """kill -9 in mid-round, SIGSTOP past the deadline, a restart from disk: every round closes on the survivors."""
+    with running(tmp_path, small("fedrap"), rounds=500, min_nodes=2, deadline=8.0, patience=20, tls=False) as here:
+        here.round_done(1)
+        here.nodes[2].kill()
+        after = len(here.ledger.rounds())
+        here.round_done(after + 2)
+        assert here.ledger.rounds()[-1]["nodes"] == 2
+        trained = here.nodes[2].store.last_round(here.server.ledger.read()[0].run)
+        assert trained >= 1
+        here.nodes[2].start()  # it finds its state on disk and its old name with the server
+        here.until(lambda: here.ledger.rounds()[-1]["nodes"] == 3)
+        here.nodes[1].signal(signal.SIGSTOP)
+        after = len(here.ledger.rounds())
+        here.round_done(after + 3)
+        assert here.ledger.rounds()[-1]["nodes"] == 2 and here.ledger.rounds()[-1]["late"] == 1
+        here.nodes[1].signal(signal.SIGCONT)
+        here.until(lambda: here.ledger.rounds()[-1]["nodes"] == 3)
+        here.nodes[0].kill()
+        here.nodes[1].kill()  # one is left, two are needed: nothing may change any more
+        here.until(lambda: bool(here.ledger.events("abandoned")))
+        done, model = here.ledger.rounds(), here.ledger.model_hash()
+        time.sleep(2.0)
+        assert (here.ledger.rounds(), here.ledger.model_hash()) == (done, model)
+    names = {one["node"] for one in here.ledger.events("joined")}
+    assert len(names) == 3  # the restarted node came back under its own pseudonym
+    assert len(here.ledger.blocks()) == 3
+
+
+def test_the_commands_from_end_to_end(tmp_path: Path) -> None:
+    """`federation up`, then the node's own verbs with no server left."""
+
+    def coterie_(*words: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join(filter(None, ["src", os.environ.get("PYTHONPATH", "")]))
+        return subprocess.run(
+            [sys.executable, "-m", "coterie.cli", *words], capture_output=True, text=True, timeout=LONG,
+            env=os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
+        )  # fmt: skip
+
+    out = tmp_path / "fed"
+    data = "synthetic:users=45,items=50,seed=1,shortest=5,longest=20"
+    done = coterie_(
+        "federation", "up", "--algorithm", "fedrap", "--set", "dim=8", "--data", data, "--nodes", "3", "--rounds", "2",
+        "--send", "single", "--float16", "--out", str(out),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "round 2/2: 3 nodes, 45 people" in done.stdout and "NDCG@10" in done.stdout
+    user = world().user_ids[3]
+    picked = json.loads(
+        coterie_("node", "recommend", "--store", str(out / "node-0"), "--user", user, "-n", "5", "--json").stdout
+    )
+    assert len(picked) == 5 and picked[0]["title"]
+    shown = coterie_("node", "show", "--store", str(out / "node-0"))
+    assert "it has answered 2 rounds" in shown.stdout and user not in shown.stdout
+    for path in (out / "server").rglob("*"):  # Flower's own database and logs too
+        assert path.is_dir() or user.encode() not in path.read_bytes()
+    left = coterie_("node", "leave", "--forget", "--store", str(out / "node-0"))
+    assert "erased" in left.stdout and not (out / "node-0").exists()
+    again = coterie_("node", "show", "--store", str(out / "node-0"))
+    assert again.returncode == 2 and "no node lives here" in again.stderr
+
+
+@pytest.mark.slow
+def test_fifty_kills_of_the_server_end_in_the_same_model(tmp_path: Path) -> None:
+    algorithm, draw = small("fedrap"), random.Random(0)
+    with running(tmp_path, algorithm, rounds=60, tls=False) as here:
+        kills = 0
+        while kills < 50 and not here.ledger.summary_file.exists():
+            before = len(here.ledger.rounds())
+            here.until(lambda before=before: len(here.ledger.rounds()) > before)  # type: ignore[misc]
+            time.sleep(draw.uniform(0.0, 1.5))
+            if here.kill_server_run():
+                kills += 1
+                here.server.submit()
+        summary = here.server.wait(600)
+    assert kills == 50
+    assert [one["round"] for one in here.ledger.rounds()] == list(range(1, 61))
+    assert summary["model_sha256"] == simulated(world(), algorithm, 60, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in ("fedrap", "federank", "pfedrec", "gpfedrec") if name in CATALOGUE])
+def test_the_papers_systems_over_real_processes(name: str, tmp_path: Path) -> None:
+    algorithm = small(name)
+    with running(tmp_path, algorithm, rounds=2, evaluate_every=1) as here:
+        summary = here.server.wait(LONG)
+    if name != "federank":  # there a simulator's round is an epoch of many exchanges, here it is one
+        assert summary["model_sha256"] == simulated(world(), algorithm, 2, tmp_path)
+    assert summary["metrics"]["test"]["full"]["NDCG@10"] > 0
+    assert Node(tmp_path / "node-1").recommend(world().user_ids[20], 3)
+
+
+@pytest.mark.slow
+def test_a_secure_sum_over_real_processes(tmp_path: Path) -> None:
+    algorithm = small("fedmf")
+    with running(tmp_path, algorithm, nodes=4, min_nodes=3, rounds=3, send="secure") as here:
+        summary = here.server.wait(LONG)
+    assert summary["model_sha256"] == simulated(world(), algorithm, 3, tmp_path)
+
+
+def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
+    first, again = node_key(tmp_path), node_key(tmp_path)
+    assert first == again
+    assert first[0].stat().st_mode & 0o077 == 0
+    assert first[1].read_text().startswith("ecdsa-sha2-nistp384 ")
