@@ -55,7 +55,7 @@ class MF(Central):
     name: ClassVar[str] = "mf"
     citation: ClassVar[str] = "Koren, Bell, Volinsky, Matrix Factorization Techniques, Computer 2009"
     sends: ClassVar[str] = "her whole history (central)"
-    default_rounds: ClassVar[int] = 50
+    default_rounds: ClassVar[int] = 40
     draws_negatives: ClassVar[bool] = True
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
 

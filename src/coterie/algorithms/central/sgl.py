@@ -51,7 +51,7 @@ class SGL(Central):
     batch: int = 2048  # triples in a step
     start: float = 0.1  # deviation of the first vectors
     drop: float = 0.1  # share of edges missing from each copy of the graph
-    contrast: float = 0.1  # weight of the contrastive loss
+    contrast: float = 0.005  # weight of the contrastive loss
     temperature: float = 0.2  # how sharply versions are told apart
     contrast_nodes: int = 1024  # most users, and most items, of a batch that are contrasted
     graph: Literal["train", "everything"] = "train"  # everything: held-out items too, the leak; paper protocol only
@@ -59,7 +59,7 @@ class SGL(Central):
     name: ClassVar[str] = "sgl"
     citation: ClassVar[str] = "Wu et al., Self-supervised Graph Learning for Recommendation, SIGIR 2021"
     sends: ClassVar[str] = "her whole history (central)"
-    default_rounds: ClassVar[int] = 40
+    default_rounds: ClassVar[int] = 30
     draws_negatives: ClassVar[bool] = True
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
 
