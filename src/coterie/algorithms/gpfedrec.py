@@ -44,6 +44,7 @@ class Client(NamedTuple):
     network: np.ndarray  # float32[n, parameters]: the score function
     own: np.ndarray  # float32[n, m, dim]: q as last trained
     held: np.ndarray  # bool[n, m] in the storage-saving mode: the items she holds; else empty
+    number: np.ndarray  # int64[n]: hers in the server's graph; -1 for somebody who was not in training
 
 
 @final
@@ -143,7 +144,7 @@ class GPFedRec(Federated):
             pool = negatives.draw(history, everybody, self.storage, seed, 0)
             held[np.repeat(everybody, pool.lengths), pool.items] = True
             held[np.repeat(everybody, history.lengths), history.items] = True
-        return Client(user, network, own, held)
+        return Client(user, network, own, held, np.arange(n))
 
     def download(self, server: Server, ids: np.ndarray, round_: int) -> Download:
         views = graph.views(server.graph, ids, self.rules, server.table) if self.reg > 0 else None
@@ -210,15 +211,21 @@ class GPFedRec(Federated):
         return server._replace(table=table, graph=now, graphs=graphs)
 
     def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
-        places, sizes = np.arange(len(users)), np.array(self.sizes)
         if self.storage:
             return self._score_held(server, clients, users)
         tables, which = clients.own, users
         if self.scored == "shared":
             tables, which = server.table[None], np.zeros_like(users)
         elif self.scored == "view":
-            tables, which = graph.views(server.graph, users, self.rules, server.table), places
-        return ncf.score(users, tables, which, clients.user, clients.network, users, sizes)
+            tables, which = self._views(server, clients, users), np.arange(len(users))
+        return ncf.score(users, tables, which, clients.user, clients.network, users, np.array(self.sizes))
+
+    def _views(self, server: Server, clients: Client, users: np.ndarray) -> np.ndarray:
+        """float32[len(users), m, dim]: r_i, for people of the graph and for newcomers."""
+        number = clients.number[users]
+        if (number >= 0).all():
+            return graph.views(server.graph, number, self.rules, server.table)
+        return graph.place(server.graph, clients.own[users], self.rules, server.table)
 
     def _score_held(self, server: Server, clients: Client, users: np.ndarray) -> np.ndarray:
         """The storage-saving mode: she ranks what she holds and what the server picks; the rest is not scored.
@@ -226,23 +233,14 @@ class GPFedRec(Federated):
         The server picks the items whose shared vectors point most to where the rows she uploaded point, and sends
         r_i's rows of them (4.4.2).
         """
-        known = len(server.graph.known) > int(users.max()) and bool(server.graph.known[users].all())
-        views = (
-            graph.views(server.graph, users, self.rules, server.table)
-            if known
-            else np.tile(server.table, (len(users), 1, 1))
-        )
-        held = clients.held[users]
-        tables = np.where(held[:, :, None], clients.own[users], views)
-        found = ncf.score(
-            users, tables, np.arange(len(users)), clients.user, clients.network, users, np.array(self.sizes)
-        )
+        held, sizes = clients.held[users], np.array(self.sizes)
+        tables = np.where(held[:, :, None], clients.own[users], self._views(server, clients, users))
+        found = ncf.score(users, tables, np.arange(len(users)), clients.user, clients.network, users, sizes)
         uploaded = _unit(np.where(held[:, :, None], tables, 0)).sum(1)
-        alike = _unit(server.table) @ _unit(uploaded).T
-        alike[held.T] = -np.inf
-        picked = np.argsort(-alike, axis=0, kind="stable")[: self.candidates].T
+        alike = _unit(uploaded) @ _unit(server.table).T
+        alike[held] = -np.inf
         sent = held.copy()
-        np.put_along_axis(sent, picked, True, 1)
+        np.put_along_axis(sent, np.argsort(-alike, axis=1, kind="stable")[:, : self.candidates], True, 1)
         found[~sent] = -np.inf
         return found
 
@@ -255,7 +253,7 @@ class GPFedRec(Federated):
             self.client_step(clients, ids, history, download, round_, seed)
             if self.linked and round_ % _PLACE_EVERY == 0 and server.graph.known.any():
                 views = graph.place(server.graph, clients.own, self.rules, server.table)
-        return clients
+        return clients._replace(number=np.full(len(ids), -1))
 
     def item_vectors(self, server: Server) -> np.ndarray:
         return server.table
