@@ -2,6 +2,7 @@
 
 r = sigma(<u_i, C[j]> + c_j). Each client keeps u_i, steps on her own positives and sampled negatives, and sends by how
 much the rows of C that she touched should move. The server adds those movements up.
+Items that nobody's device has ever met, as positive or negative, are scored -inf: their rows are noise.
 
 *coterie*: the sum of movements over the square root of how many clients sent the row is a direction for a server-side
 Adam: plain averaging with huge client rates, as in the papers, is what costs accuracy.
@@ -25,8 +26,9 @@ from coterie.algorithms.server import Adam, adam_step, real
 
 
 class Server(NamedTuple):
-    table: np.ndarray  # float32[m, dim + 1]: item vectors, and the item's bias in the last column
+    table: np.ndarray  # float32[m, dim (+ 1)]: item vectors, and the item's bias in the last column if there is one
     moments: Adam  # of the server's optimiser
+    met: np.ndarray  # bool[m]: has anybody ever sent this row
 
 
 class Client(NamedTuple):
@@ -36,8 +38,8 @@ class Client(NamedTuple):
 @final
 @dataclass(frozen=True)
 class FedMF(Federated):
-    dim: int = 64  # length of user and item vectors
-    negatives: int = 16  # sampled negatives for each positive, redrawn each round
+    dim: int = 32  # length of user and item vectors
+    negatives: int = 8  # sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     batch: int = 1 << 20  # most rows in one local gradient step
     loss: Literal["bce", "squared"] = "bce"  # logistic loss, or squared error
@@ -57,6 +59,7 @@ class FedMF(Federated):
     citation: ClassVar[str] = "Chai et al., Secure Federated Matrix Factorization, IEEE Intelligent Systems 2021"
     sends: ClassVar[str] = "movement of the item rows she touched (positives and sampled negatives)"
     draws_negatives: ClassVar[bool] = True
+    most_in_chunk: ClassVar[int] = 16  # what a chunk uploads should still be in the cache when it is added
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
         "as_published": {
@@ -69,7 +72,7 @@ class FedMF(Federated):
         table = self.start * rng.generator(seed, rng.ITEM_START).standard_normal((n_items, self.dim), np.float32)
         if self.item_bias:
             table = np.hstack([table, np.zeros((n_items, 1), np.float32)])
-        return Server(table.astype(np.float32), Adam.zeros(table.shape))
+        return Server(table.astype(np.float32), Adam.zeros(table.shape), np.zeros(n_items, bool))
 
     def init_clients(self, history: History, seed: int) -> Client:
         user = np.empty((history.n_clients, self.dim), np.float32)
@@ -98,17 +101,19 @@ class FedMF(Federated):
         return upload._replace(dense=np.empty((len(ids), 0), np.float32)), report
 
     def server_step(self, server: Server, received: Sum, round_: int) -> Server:
-        moved = real(received.rows)
+        moved, met = real(received.rows), server.met | (received.touched > 0)
         if self.aggregate == "adam":
             step = moved / np.sqrt(np.maximum(received.touched, 1))[:, None]
-            return Server(
-                *adam_step(server.table, server.moments, step, round_, self.lr_server, (self.beta1, self.beta2))
-            )
+            betas = (self.beta1, self.beta2)
+            return Server(*adam_step(server.table, server.moments, step, round_, self.lr_server, betas), met)
         share = 1.0 if self.aggregate == "sum" else 1.0 / max(int(received.clients[0]), 1)
-        return server._replace(table=(server.table + share * moved).astype(np.float32))
+        return Server((server.table + share * moved).astype(np.float32), server.moments, met)
 
     def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
-        return factor.score(users, server.table, clients.user, None, None, True, self.item_bias)
+        scores = factor.score(users, server.table, clients.user, None, None, True, self.item_bias)
+        if server.met.any():
+            scores[:, ~server.met] = -np.inf  # nobody's device has met them: their rows are noise
+        return scores
 
     def item_vectors(self, server: Server) -> np.ndarray:
         return server.table[:, : self.dim]

@@ -51,8 +51,8 @@ class Client(NamedTuple):
 @final
 @dataclass(frozen=True)
 class FedRAP(Federated):
-    dim: int = 64  # length of user and item vectors
-    negatives: int = 16  # distinct sampled negatives for each positive, redrawn each round
+    dim: int = 32  # length of user and item vectors
+    negatives: int = 8  # distinct sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     batch: int = 1 << 20  # most rows in one local gradient step
     mean_loss: bool = False  # gradients are means over the batch, not sums
