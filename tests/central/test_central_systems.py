@@ -253,7 +253,9 @@ def test_knn_by_hand() -> None:
     item = make("itemknn", neighbours=4, weighting="cosine")
     server = _trained(item, world, 1)
     half = 1 / np.sqrt(2)
-    np.testing.assert_allclose(item.score(server, (), world, np.array([0]))[0], [1 + half, 1 + half, half, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        item.score(server, (), world, np.array([0]))[0], [1 + half, 1 + half, half, 0], atol=1e-6
+    )
     user = make("userknn", neighbours=2, weighting="cosine")
     scores = user.score(_trained(user, world, 1), (), world, np.arange(3))
     np.testing.assert_allclose(scores, [[1.5, 1, 0.5, 0], [1.5, 0.5, 1, 0], [0, 0, 0, 1]], atol=1e-6)

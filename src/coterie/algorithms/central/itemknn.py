@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 import numpy as np
 import scipy.sparse
 
-from coterie.algorithms.central.ease import binary
+from coterie.algorithms.central.ease import MOST_ITEMS, binary
 from coterie.algorithms.central.fitting import implicit_model, need
 from coterie.algorithms.interface import Central, History
+from coterie.errors import CoterieError
 
 
 class Server(NamedTuple):
@@ -73,5 +74,11 @@ class ItemKNN(Central):
         return found.astype(np.float32)
 
     def item_vectors(self, server: Server) -> np.ndarray:
-        found: np.ndarray = matrix(server, len(server.indptr) - 1).toarray()
+        m = len(server.indptr) - 1
+        if m > MOST_ITEMS:
+            raise CoterieError(
+                f"itemknn's item vectors are items x items: {m} items would take {4 * m * m / 1e9:.0f} GB; above "
+                f"{MOST_ITEMS} items ask als or bpr which items are alike"
+            )
+        found: np.ndarray = matrix(server, m).toarray()
         return found

@@ -1,6 +1,6 @@
 """Mult-VAE: a variational auto-encoder of whole histories with a multinomial likelihood.
 
-Encoder: a history, divided by its length and thinned by dropout, through tanh to mean and deviation of z; decoder: z
+Encoder: a history, scaled to length 1 and thinned by dropout, through tanh to mean and deviation of z; decoder: z
 through tanh to a softmax over all items. Loss: -sum over her items of ln softmax / (her count) + beta KL(z | N(0, I)) /
 (mean count), beta rising evenly to `beta` within `anneal` epochs. A round is an epoch over all people in shuffled
 batches; Adam. No negatives are drawn. Everybody, in training or not, is scored by her history alone.
