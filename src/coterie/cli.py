@@ -14,6 +14,7 @@ from coterie.engine.flower import commands as flower
 from coterie.errors import CoterieError
 from coterie.privacy.commands import app as privacy_app
 from coterie.privacy.commands import audit, forget, read_flags
+from coterie.report import federank_commands
 from coterie.report.commands import app as study_app
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.add_typer(privacy_app, name="privacy", help="Epsilon before a run: noise, rounds, sampling.")
 app.command("audit")(audit)
 app.command("forget")(forget)
+federank_commands.register(app, study_app)
 app.add_typer(study_app, name="study", help="Questions of the papers, answered by one command each.")
 app.add_typer(data_app, name="data", help="Data sets: list, fetch, inspect, convert.")
 app.add_typer(flower.federation, name="federation")
@@ -68,6 +70,7 @@ def run(
     spec: Annotated[Path | None, typer.Option(help="A spec file (a run's spec.json) instead of flags.")] = None,
     columns: Annotated[list[str] | None, typer.Option(help="user=NAME, item=NAME, ... of a file, repeatable.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of named data sets; default $COTERIE_DATA.")] = None,
+    sharing: Annotated[Path | None, typer.Option(help="Table user_id,pi[,item_id,never_share]: people's choices.")] = None,
     on_bad_row: Annotated[str, typer.Option(help="error, or quarantine: set bad rows aside in a file.")] = "error",
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     privacy: Annotated[
@@ -81,6 +84,9 @@ def run(
     target_epsilon: Annotated[float | None, typer.Option(help="Calibrate the noise to end at this.")] = None,
     max_epsilon: Annotated[float | None, typer.Option(help="Stop before exceeding this.")] = None,
     secure_sum: Annotated[bool, typer.Option("--secure-sum", help="The server sees masked uploads only.")] = False,
+    encrypted: Annotated[
+        bool, typer.Option("--encrypted", help="CKKS: the server adds what it cannot read (extra `he`).")
+    ] = False,
     robust: Annotated[str | None, typer.Option(help="median, trimmed-mean or krum.")] = None,
     norm_bound: Annotated[float | None, typer.Option(help="Reject uploads of a larger norm.")] = None,
     record_server_view: Annotated[
@@ -117,6 +123,7 @@ def run(
                 algorithm=algorithm, behaviour=behaviour,
                 settings=dict(parse_setting(algorithm, one) for one in settings or []),
                 data=DataSpec(source=data, columns=_pairs(columns), on_bad_row=on_bad_row,  # type: ignore[arg-type]
+                              sharing=None if sharing is None else str(sharing),
                               data_dir=None if data_dir is None else str(data_dir)),
                 protocol=resolve(protocol, cls.home, split, min_interactions, rating_threshold, fold),
                 rounds=rounds, evaluate_every=evaluate_every, dropout=dropout, seed=seed,
@@ -125,6 +132,7 @@ def run(
                 privacy=read_flags(
                     privacy_set, mechanism=privacy, clip=clip, noise=noise, sampling=sampling, delta=delta,
                     target_epsilon=target_epsilon, max_epsilon=max_epsilon, secure_sum=secure_sum or None,
+                    encrypted=encrypted or None,
                     robust=robust, norm_bound=norm_bound, record_view=record_server_view or None,
                 ),
             )  # fmt: skip

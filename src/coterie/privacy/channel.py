@@ -14,6 +14,7 @@ from coterie.errors import CoterieError
 from coterie.privacy import local, path
 from coterie.privacy.accountant import affordable
 from coterie.privacy.central import CentralNoise, Ledger
+from coterie.privacy.he import Keys, encrypted_sum
 from coterie.privacy.noise import Secret
 from coterie.privacy.robust import aggregate, screen
 from coterie.privacy.secure import secure_sum
@@ -64,7 +65,10 @@ class Guard:
         self.path = path.compose(*steps) if steps else None
         self.rejected: dict[str, int] = {}
         self.abandoned = 0
-        single = spec.secure_sum or spec.robust != "none" or spec.norm_bound is not None
+        self._keys: Keys | None = None
+        self.bytes_up: float | None = None  # of one client's message, where it is not the plain upload
+        self.cost: dict[str, float] | None = None  # of the encrypted sum
+        single = spec.secure_sum or spec.encrypted or spec.robust != "none" or spec.norm_bound is not None
         self.channel = Channel(
             draw=self.central.draw if self.central is not None else None,
             gather=self._gather if single else None,
@@ -78,6 +82,11 @@ class Guard:
         upload, ids = concatenate(collected.uploads), np.concatenate(collected.ids)
         if self.spec.secure_sum:
             return self._secure(upload, ids, round_)
+        if self.spec.encrypted:
+            self._keys = self._keys or Keys()
+            total, cost = encrypted_sum(upload, self.n_items, self._keys)
+            self.cost, self.bytes_up = cost._asdict(), cost.bytes_up
+            return total
         self._shape = self._shape or (upload.values.shape[1], upload.dense.shape[1])
         found = screen(upload, ids, self.n_items, self._shape, self.spec.norm_bound, self.neutral)
         for reason, who in found.rejected.items():
@@ -106,7 +115,9 @@ class Guard:
 
         seen = self.recorder
         watch = None if seen is None else (lambda client, numbers: seen.masked(round_, client, numbers))
-        return secure_sum(upload, ids, self.n_items, round_, spec.neighbours, lost, watch, noise).total
+        opened = secure_sum(upload, ids, self.n_items, round_, spec.neighbours, lost, watch, noise)
+        self.bytes_up = float(opened.masked_bytes)
+        return opened.total
 
     @property
     def least(self) -> int:
@@ -148,6 +159,8 @@ class Guard:
             found |= self.central.spent()
         if self.spec.secure_sum:
             found["secure_sum"] = True
+        if self.cost is not None:
+            found["encrypted"] = self.cost
         if self.rejected:
             found["rejected"] = dict(self.rejected)
         if self.abandoned:
@@ -177,6 +190,8 @@ class Guard:
             if spec.seeded_noise:
                 found["stamp"] = "not private: the noise follows from the run's seed"
         found["secure_sum"] = spec.secure_sum
+        if self.cost is not None:
+            found["encrypted"] = self.cost
         if spec.robust != "none" or spec.norm_bound is not None:
             found["robust"] = {"rule": spec.robust, "norm_bound": spec.norm_bound, "rejected": dict(self.rejected)}
         if self.abandoned:

@@ -63,12 +63,10 @@ def plan(
     )
     print(f"noise multiplier z            {found.noise:.4f}   (deviation of the sum's noise, in clip norms S)")
     print(f"epsilon, who sees the models  {found.epsilon:.3f}   at delta {found.delta:g}, one user added or removed")
-    print(
-        f"epsilon, the server           {found.epsilon_server:.3f}   it knows who took part: up to {found.busiest} rounds"
-    )
+    print(f"epsilon, the server           {found.epsilon_server:.3f}   it knows who took part: {found.busiest} rounds")
     print("                              (holds only if it sees nothing but the noised sum: --secure-sum)")
     print(
-        f"noise against signal          {found.noise_to_signal:.2f}   norm of the noise on the mean / its largest norm S"
+        f"noise against signal          {found.noise_to_signal:.2f}   norm of the noise on the mean / largest signal S"
     )
     if found.noise_to_signal > 1:
         need = found.noise_to_signal * found.cohort
@@ -119,18 +117,17 @@ def forget(
         bool, typer.Option("--compare", help="approximate: measure against the exact replay too.")
     ] = False,
     out: Annotated[Optional[Path], typer.Option(help="Directory of the new run; default DIR-without-ID.")] = None,  # noqa: UP045
+    delete_old: Annotated[bool, typer.Option("--delete-old", help="Delete DIR once the new run stands.")] = False,
     threads: Annotated[Optional[int], typer.Option(help="Threads.")] = None,  # noqa: UP045
     as_json: AsJson = False,
 ) -> None:
     """Take one person out of a trained run: her private state is erased and the shared table goes on without her."""
     from coterie.runs.forgetting import forget as without
 
-    found = without(directory, user, method, rounds, compare, out, threads)
+    found = without(directory, user, method, rounds, compare, out, threads, delete_old)
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    print(
-        f"{found['method']}: {user} is not in {found['directory']}; {found['rounds_replayed']} rounds were trained again"
-    )
+    print(f"{found['method']}: {user} is not in {found['directory']}; rounds trained again: {found['rounds_replayed']}")
     for key, value in found["closeness"].items():
         print(f"  {key.replace('_', ' '):44s} {value:.6g}" if isinstance(value, float) else f"  {key}: {value}")

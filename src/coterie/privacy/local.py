@@ -72,8 +72,8 @@ def statement(spec: PrivacySpec, rounds: int) -> dict[str, Any]:
             "adversary": "somebody who sees the averaged model only, never an upload",
             "epsilon": None, "epsilon_server": None, "epsilon_if_only_the_mean_is_seen": honest,
             "why": "as the FedRAP paper has it (Eq. 4-5), for its tables: each upload carries a small share of the "
-            "noise, and the server sees every upload and knows what it sent, so against it this guarantees nothing; the "
-            "number beside it holds for the mean alone, the whole movement of a round (all local steps) cut once",
+            "noise, and the server sees every upload and knows what it sent, so against it this guarantees nothing; "
+            "the number beside it holds for the mean alone, a round's whole movement (all local steps) cut once",
         }  # fmt: skip
     if spec.mechanism == "gpfedrec-noise":
         return common | {

@@ -33,6 +33,7 @@ class PrivacySpec(BaseModel):
     neighbours: int = Field(default=16, ge=2)  # with how many others each client masks
     secure_dropout: float = Field(default=0.0, ge=0, lt=1)  # share of clients lost after they shared their keys
     min_clients: int | None = Field(default=None, ge=1)  # n_min: under this a round is abandoned
+    encrypted: bool = False  # CKKS: the server adds ciphertexts; keys stay with the clients (extra `he`)
     robust: Rule = "none"
     byzantine: float = Field(default=0.1, ge=0, lt=0.5)  # share of clients the robust rule has to bear
     norm_bound: float | None = Field(default=None, gt=0)  # uploads of a larger norm are rejected and counted
@@ -84,6 +85,14 @@ class PrivacySpec(BaseModel):
                 f"{algorithm.name} has no uploads, so nothing can be clipped, noised, masked or recorded on their way"
             )
         single = algorithm.collects
+        if self.encrypted and (self.secure_sum or self.mechanism == "central"):
+            raise CoterieError(
+                "--encrypted is a sum by itself: it goes neither with --secure-sum nor with central noise"
+            )
+        if self.encrypted and (self.robust != "none" or self.norm_bound is not None or self.record_view):
+            raise CoterieError(
+                "robust rules and the recorded view need uploads that can be read; --encrypted ones cannot be"
+            )
         if self.secure_sum and self.robust != "none":
             raise CoterieError(
                 f"--robust {self.robust} compares single uploads and --secure-sum hides them: the server cannot do "
@@ -93,7 +102,7 @@ class PrivacySpec(BaseModel):
             raise CoterieError(
                 "--norm-bound looks at single uploads and --secure-sum hides them; use --clip, which the clients do"
             )
-        if single and (self.secure_sum or self.robust != "none" or self.mechanism == "central"):
+        if single and (self.secure_sum or self.encrypted or self.robust != "none" or self.mechanism == "central"):
             raise CoterieError(
                 f"the server of {algorithm.name} compares single uploads, so there is no sum to hide, to make robust "
                 "or to add noise to; the local mechanisms work with it"

@@ -49,6 +49,9 @@ def _said(record: dict[str, Any]) -> str:
     if "epsilon" in record.get("privacy", {}):
         spent = record["privacy"]
         parts.append(f"epsilon {spent['epsilon']:.2f}, server {spent['epsilon_server']:.2f}")
+    if "encrypted" in record.get("privacy", {}):
+        cost = record["privacy"]["encrypted"]
+        parts.append(f"encrypted: {cost['encrypt_seconds']:.2f} s and {size(cost['bytes_up'])} a client")
     return "  ".join(parts)
 
 

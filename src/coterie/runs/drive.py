@@ -117,7 +117,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
         taking_part = spec.cohort if isinstance(spec.cohort, int) else math.ceil(spec.cohort * data.n_users)
         guard = Guard(spec.privacy, algorithm, prepared.history, taking_part, directory.path, spec.seed)
         spec = spec.model_copy(update={"rounds": guard.rounds(spec.rounds)})  # as many as the budget allows
-        assert spec.rounds is not None and spec.cohort is not None
+    assert spec.rounds is not None and spec.cohort is not None
     observe, todo = watch.observe if watch else None, range(done + 1, spec.rounds + 1)
     if isinstance(algorithm, LocalOnly):
         if watch:
@@ -157,6 +157,8 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             record |= algorithm.record(state.server)
             if guard is not None:
                 record["privacy"] = guard.round_over(current.number, sent)
+                if guard.bytes_up is not None:
+                    record["bytes"]["up"] = guard.bytes_up
             last = current.number == spec.rounds
             if last or current.number % spec.evaluate_every == 0:
                 with clock.on("evaluate"):

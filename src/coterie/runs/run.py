@@ -13,6 +13,7 @@ from coterie.algorithms.interface import History
 from coterie.data.interactions import Interactions
 from coterie.engine.simulate import State, start
 from coterie.errors import CoterieError
+from coterie.privacy.forget import left_out
 from coterie.protocol import Prepared, Protocol, prepare
 from coterie.ragged import Ragged
 from coterie.rng import user_keys
@@ -21,6 +22,7 @@ from coterie.runs.directory import RunDirectory
 from coterie.runs.drive import check_data
 from coterie.runs.measure import measure
 from coterie.runs.spec import DataSpec
+from coterie.sharing import choose
 
 
 class Recommendation(NamedTuple):
@@ -214,5 +216,9 @@ def load_data(spec: DataSpec, given: Interactions | None = None) -> Interactions
         given = load(spec.source, columns=spec.columns, data_dir=folder, on_bad_row=spec.on_bad_row)
         for later in spec.also:
             given = joined(given, load(later, data_dir=folder, on_bad_row=spec.on_bad_row))
+        if spec.sharing is not None:
+            given = choose(given, table=spec.sharing)
+    if spec.without:
+        given = left_out(given, spec.without)
     check_data(spec, given)
     return given

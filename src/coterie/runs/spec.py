@@ -24,7 +24,9 @@ class DataSpec(BaseModel):
 
     source: str | None  # a name or a path; None: handed over in memory, so it must be handed over again
     also: list[str] = Field(default_factory=list)  # what came later, in a run that was continued
+    without: list[str] = Field(default_factory=list)  # users left out: they asked to be forgotten
     columns: dict[str, str] | None = None
+    sharing: str | None = None  # a table of what people chose to share (user_id, pi; item_id, never_share)
     data_dir: str | None = None
     on_bad_row: Literal["error", "quarantine"] = "error"
     sha256: str | None = None
@@ -74,6 +76,7 @@ def spec_of(algorithm: Any, data: Interactions, **options: Any) -> RunSpec:
     where = DataSpec(
         source=None if source is None else str(source),
         columns=data.notes.get("columns"),  # type: ignore[arg-type]
+        sharing=data.notes.get("sharing"),  # type: ignore[arg-type]
         data_dir=data.notes.get("data_dir"),  # type: ignore[arg-type]
         sha256=data.sha256,
     )

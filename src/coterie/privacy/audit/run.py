@@ -56,7 +56,8 @@ def audit(
             "shuffled labels": _shuffled(seen, scores, truth, seed),
         },
         "attacks": {
-            name: _judged(values, truth, touched, base, base_touched, few, name, seed) for name, values in scores.items()
+            name: _judged(values, truth, touched, base, base_touched, few, name, seed)
+            for name, values in scores.items()
         },
     }  # fmt: skip
     strongest = max(found["attacks"], key=lambda name: found["attacks"][name]["auc"])
