@@ -13,7 +13,6 @@ import pytest
 
 import coterie
 from coterie.algorithms import CATALOGUE, make
-from coterie.algorithms.interface import Federated
 from coterie.data.interactions import Interactions
 from coterie.engine.flower import wire
 from coterie.engine.flower.coordinator import Stopped
@@ -38,7 +37,7 @@ def fedmf(**settings: Any) -> Any:
     return make("fedmf", **{**SMALL, **settings})
 
 
-FEDERATED = [name for name in CATALOGUE if issubclass(getattr(coterie, CATALOGUE[name][1]), Federated)]
+FEDERATED = [name for name, (module, _) in CATALOGUE.items() if ".central." not in module]
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -175,6 +174,42 @@ def test_a_person_with_two_items_trains_and_is_recommended_to(tmp_path: Path) ->
     server.run()
     picked = Node(tmp_path / "node-2").recommend(n=5)
     assert len(picked) == 5 and not {item for item, *_ in picked} & set(mine)
+
+
+def test_central_noise_is_the_simulators_and_is_charged_before_release(world: Interactions, tmp_path: Path) -> None:
+    from coterie.privacy.channel import Guard
+    from coterie.privacy.spec import PrivacySpec
+
+    said = PrivacySpec(mechanism="central", clip=0.5, noise=0.8, sampling=1.0, seeded_noise=True).resolved(3)
+    server, _ = federation(tmp_path, world, fedmf(), privacy=said)
+    summary = server.run()
+    history = prepare(world, Protocol(), 0).history
+    guard = Guard(said, fedmf(), history, history.n_clients, tmp_path / "simulator", 0)
+    state = start(fedmf(), history, 0)
+    for one in simulate(fedmf(), history, state, range(1, 4), 0, path=guard.path, channel=guard.channel):
+        state = one.state
+    assert same_arrays(server.server, state.server)
+    assert summary["privacy"]["epsilon"] == pytest.approx(guard.central.spent()["epsilon"])  # type: ignore[union-attr]
+    assert [one["privacy"]["releases"] for one in server.ledger.rounds()] == [1, 2, 3]
+    assert summary["privacy"]["busiest"] == 3  # the server cannot know better
+    lines = (tmp_path / "server" / "privacy" / "ledger.jsonl").read_text().splitlines()
+    shutil.rmtree(tmp_path / "server" / "checkpoints")  # died before its checkpoint: the same noise, charged once
+    again, _ = federation(tmp_path, world, fedmf(), privacy=said, rounds=3)
+    again.run()
+    assert same_arrays(again.server, state.server)
+    assert (tmp_path / "server" / "privacy" / "ledger.jsonl").read_text().splitlines() == lines
+
+
+def test_local_noise_is_the_nodes_own(world: Interactions, tmp_path: Path) -> None:
+    from coterie.privacy.spec import PrivacySpec
+
+    said = PrivacySpec(mechanism="local-gaussian", clip=0.5, noise=1.0).resolved(1)
+    server, _ = federation(tmp_path, world, fedmf(), privacy=said, rounds=1, send="single")
+    server.run()
+    keys = {(tmp_path / f"node-{n}" / "runs" / "test" / "privacy" / "key").read_bytes() for n in range(3)}
+    assert len(keys) == 3
+    moved = server.server.table - fedmf().init_server(world.n_items, 0).table
+    assert np.isfinite(moved).all() and (np.abs(moved) > 0).all()  # noise on every number, whoever touched it
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------

@@ -32,6 +32,11 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="field=value, 
 Seed = Annotated[int, typer.Option(help="Every shared random number follows from it.")]
 Send = Annotated[str | None, typer.Option(help="sum (default), single, or secure: masked, opened only as a sum.")]
 Half = Annotated[bool, typer.Option("--float16", help="Single uploads carry half precision.")]
+Privacy = Annotated[str | None, typer.Option(help="central, local-gaussian or local-laplace; default none.")]
+Clip = Annotated[float | None, typer.Option(help="S: each person's upload is cut to this norm.")]
+Noise = Annotated[float | None, typer.Option(help="z: noise, in clip norms.")]
+Sampling = Annotated[float | None, typer.Option(help="q: chance of each person to take part (central).")]
+Epsilon = Annotated[float | None, typer.Option(help="Stop before a round that would exceed this (central).")]
 MinNodes = Annotated[int | None, typer.Option(help="A round with fewer nodes is abandoned.")]
 CloseAt = Annotated[int | None, typer.Option(help="Over-selection: close a round once so many have answered.")]
 Deadline = Annotated[float, typer.Option(help="Seconds until a round closes on whoever has answered.")]
@@ -94,6 +99,11 @@ def up(
     seed: Seed = 0,
     send: Send = None,
     half: Half = False,
+    privacy: Privacy = None,
+    clip: Clip = None,
+    noise: Noise = None,
+    sampling: Sampling = None,
+    max_epsilon: Epsilon = None,
     reproducible: Reproducible = False,
     min_nodes: MinNodes = None,
     close_at: CloseAt = None,
@@ -114,6 +124,7 @@ def up(
     from coterie.engine.flower.setup import catalogue, found, shard_number, shards
     from coterie.engine.flower.spec import Terms
     from coterie.engine.flower.store import NodeStore
+    from coterie.privacy.commands import read_flags
     from coterie.protocol.rules import resolve
     from coterie.runs.spec import parse_setting
 
@@ -135,6 +146,9 @@ def up(
         ledger = found(
             folder / "server", chosen, items, titles, terms, behaviour=behaviour, protocol=rules, seed=seed,
             cohort=cohort, dropout=dropout, send=send, half=half, reproducible=reproducible,
+            privacy=read_flags(
+                None, mechanism=privacy, clip=clip, noise=noise, sampling=sampling, max_epsilon=max_epsilon
+            ),
         )  # fmt: skip
         files = shards(loaded, nodes, folder / "shards")
         stores = [
@@ -182,6 +196,11 @@ def server_start(
     seed: Seed = 0,
     send: Send = None,
     half: Half = False,
+    privacy: Privacy = None,
+    clip: Clip = None,
+    noise: Noise = None,
+    sampling: Sampling = None,
+    max_epsilon: Epsilon = None,
     reproducible: Reproducible = False,
     min_nodes: Annotated[int, typer.Option(help="A round with fewer nodes is abandoned.")] = 1,
     start_with: Annotated[int | None, typer.Option(help="Nodes to wait for before the first round.")] = None,
@@ -200,6 +219,7 @@ def server_start(
     from coterie.engine.flower.processes import Processes
     from coterie.engine.flower.setup import found, read_catalogue
     from coterie.engine.flower.spec import Terms
+    from coterie.privacy.commands import read_flags
     from coterie.protocol.rules import resolve
     from coterie.runs.spec import parse_setting
 
@@ -221,6 +241,9 @@ def server_start(
         ledger = found(
             out, chosen, *read_catalogue(items), terms, behaviour=behaviour, protocol=rules, seed=seed, cohort=cohort,
             send=send, half=half, reproducible=reproducible,
+            privacy=read_flags(
+                None, mechanism=privacy, clip=clip, noise=noise, sampling=sampling, max_epsilon=max_epsilon
+            ),
         )  # fmt: skip
     keys = [key for path in allow or [] for key in (sorted(path.rglob("*.pub")) if path.is_dir() else [path])]
     if not insecure and not keys and not resume:
@@ -403,6 +426,9 @@ def _report(summary: dict[str, Any], folder: Path, quiet: bool) -> None:
     for part, kinds in summary["metrics"].items():
         for kind, values in kinds.items():
             print(f"{part:10s} {kind:8s} HR@10 {values['HR@10']:.4f}  NDCG@10 {values['NDCG@10']:.4f}")
+    if summary.get("privacy"):
+        spent = summary["privacy"]
+        print(f"epsilon {spent['epsilon']:.3f} (delta {spent['delta']:g}) against those who see the model")
     if summary["reproducible"]:
         print("reproducible: the simulator's bytes; not private, since the server could recompute every draw")
     print(f"model {summary['model_sha256']} in {folder}")

@@ -18,6 +18,7 @@ from coterie.engine.flower import wire
 from coterie.engine.flower.gathering import Gathering, upload_shape
 from coterie.engine.flower.ledger import Block, Ledger
 from coterie.engine.flower.node import names_array
+from coterie.engine.flower.noise import ServerNoise
 from coterie.engine.flower.wire import Head, Message, Refused
 from coterie.errors import CoterieError
 
@@ -65,6 +66,9 @@ class Coordinator:
         self.blocks = ledger.blocks()
         self.done, self.server = ledger.load(self.algorithm.enrol(fresh, self.total, None) if self.blocks else fresh)
         self.width, self.dense = upload_shape(self.algorithm, fresh, self.spec.n_items, self.spec.seed)
+        privacy, self.noise = self.spec.privacy, None
+        if privacy is not None and privacy.mechanism == "central":
+            self.noise = ServerNoise(privacy, self.algorithm, ledger.folder, self.spec.seed)
         self.members: dict[str, Member] = {}
         self._by_node: dict[int, str] = {}
         self._asked: dict[str, _Asked] = {}
@@ -96,6 +100,10 @@ class Coordinator:
             if received is None:
                 self.abandon(number, attempt, f"{len(gathering.accepted)} of the {self.terms.min_nodes} nodes needed")
                 continue
+            if self.noise is not None:
+                received = self.noise.release(
+                    received, number, self.total
+                )  # its ledger is written before anything else
             self.server = self.algorithm.server_step(self.server, received, number)
             record = {
                 "round": number, "attempt": attempt, "nodes": len(gathering.accepted), "asked": gathering.asked,
@@ -103,6 +111,8 @@ class Coordinator:
                 "bytes": {"up": gathering.bytes_up, "down": gathering.bytes_down},
                 "seconds": round(time.monotonic() - began, 3),
             }  # fmt: skip
+            if self.noise is not None:
+                record["privacy"] = self.noise.spent()
             self.ledger.commit(number, self.server, record)
             self.done = number
             self.keep_metrics(number - 1, gathering.metrics)
@@ -154,6 +164,7 @@ class Coordinator:
             "seed": self.spec.seed, "rounds": number, "send": self.spec.send, "reproducible": self.spec.reproducible,
             "private": not self.spec.reproducible, "nodes": len(self.blocks),
             "clients": sum(block.clients for block in self.blocks.values()), "model_sha256": self.ledger.model_hash(),
+            "privacy": None if self.noise is None else self.noise.spent(),
             "bytes": {way: sum(one["bytes"][way] for one in rounds) for way in ("up", "down")},
             "seconds": [one["seconds"] for one in rounds], "finished_nodes": len(replies),
             "metrics": {key: last[key] for key in ("validation", "test") if key in last},

@@ -23,6 +23,7 @@ from coterie.algorithms.server import Refused as NotAdded
 from coterie.algorithms.server import add, empty_sum
 from coterie.data.interactions import Interactions
 from coterie.engine.flower import secure, wire
+from coterie.engine.flower.noise import NodeNoise
 from coterie.engine.flower.spec import FederationSpec, catalogue_hash
 from coterie.engine.flower.store import NodeStore, Sent
 from coterie.engine.flower.wire import Head, Message, Refused
@@ -146,9 +147,15 @@ class Node:
         about: dict[str, Any] = {"form": "single" if spec.send == "single" else "sum"}
         if head.about.get("evaluate"):  # of the model as it came, with the clients as they are: the last round's result
             about |= self._measured(joined, State(algorithm.seen(download, spec.n_items, spec.seed), clients))
-        ids = cohort(history, spec.cohort, spec.dropout, spec.seed, head.round)
+        noise = None
+        if spec.privacy is not None:
+            noise = NodeNoise(
+                spec.privacy, algorithm, spec.n_items, history.n_clients, self.store.run_folder(spec.run), spec.seed
+            )
+        drawn = None if noise is None else noise.draw(head.round)
+        ids = cohort(history, spec.cohort, spec.dropout, spec.seed, head.round) if drawn is None else drawn
         most = max(int(head.about.get("clients", 0)), history.n_clients)
-        found = train(algorithm, clients, ids, joined.prepared, download, head.round, spec, most, self.threads)
+        found = train(algorithm, clients, ids, joined.prepared, download, head.round, spec, most, self.threads, noise)
         if isinstance(found, Upload):
             body, more = wire.upload_arrays(found, spec.n_items, spec.half)
             body, items = body | {"ids": ids.astype(np.int32)}, len(np.unique(found.rows))
@@ -232,6 +239,7 @@ def train(
     spec: FederationSpec,
     most_clients: int,
     threads: int,
+    noise: NodeNoise | None = None,
 ) -> Upload | Sum:
     """The simulator's client step over this node's cohort: single uploads, or their sum in fixed point."""
     history = prepared.history
@@ -245,6 +253,8 @@ def train(
         upload, report = algorithm.client_step(clients, chunk, history, part, round_, spec.seed)
         if not np.isfinite(report.loss).all():
             raise Refused("not-finite", "training has diverged on this node; lower the rates")
+        if noise is not None and noise.path is not None:
+            upload = noise.path(upload, chunk, round_)
         if spec.send == "single":
             return upload
         with lock:

@@ -66,6 +66,8 @@ def found(
 
     check_federated(algorithm)
     options = {"send": default_send(algorithm), **{key: one for key, one in options.items() if one is not None}}
+    if options.get("privacy") is not None:
+        options["privacy"] = options["privacy"].resolved(terms.rounds)
     name = f"{algorithm.name}-{secrets.token_hex(4)}"
     spec = FederationSpec(
         run=name, algorithm=algorithm.name, settings=asdict(algorithm), n_items=len(items),

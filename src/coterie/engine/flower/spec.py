@@ -12,6 +12,7 @@ from coterie import __version__
 from coterie.algorithms import make
 from coterie.algorithms.interface import Federated
 from coterie.errors import CoterieError
+from coterie.privacy.spec import PrivacySpec
 from coterie.protocol.rules import Protocol
 
 FLOWER_HINT = "the distributed engine needs Flower: pip install 'coterie[flower]'"
@@ -33,6 +34,7 @@ class FederationSpec(BaseModel):
     send: Literal["sum", "single", "secure"] = "sum"  # a shard's sum, each client's upload, or a masked sum
     half: bool = False  # single uploads carry float16
     reproducible: bool = False  # no node secret in the random numbers: equals the simulator, and is not private
+    privacy: PrivacySpec | None = None  # clipping and noise, resolved
     n_items: int = Field(ge=1)
     catalogue: str  # SHA-256 of the item ids in their order
     coterie: str = __version__
@@ -45,6 +47,10 @@ class FederationSpec(BaseModel):
     def build(self) -> Federated:
         algorithm = make(self.algorithm, self.behaviour, **self.settings)
         check_federated(algorithm)
+        if self.privacy is not None:
+            from coterie.engine.flower.noise import check
+
+            check(self.privacy, algorithm, self.cohort)
         if self.send != "single" and algorithm.collects:
             raise CoterieError(
                 f"{self.algorithm} needs each client's own upload (its server compares them), so --send {self.send} "
