@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from coterie.algorithms.central.random import Random
     from coterie.algorithms.central.sgl import SGL
     from coterie.algorithms.central.userknn import UserKNN
+    from coterie.algorithms.fcf import FCF
+    from coterie.algorithms.federank import FedeRank
     from coterie.algorithms.fedmf import FedMF
     from coterie.algorithms.fedrap import FedRAP
     from coterie.data import Interactions, load, synthetic
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
     from coterie.runs.api import open, resume, run
     from coterie.runs.continuing import continue_run
     from coterie.runs.run import Run
+    from coterie.sharing import choose
 
 _PLACES = {
     "CoterieError": "coterie.errors",
     "Interactions": "coterie.data",
     "Run": "coterie.runs.run",
+    "choose": "coterie.sharing",
     "compare": "coterie.report.compare",
     "continue_run": "coterie.runs.continuing",
     "load": "coterie.data",
@@ -48,9 +52,9 @@ _PLACES = {
 }
 
 __all__ = [
-    "ALS", "BPR", "EASE", "MF", "NCF", "SGL", "CoterieError", "FedMF", "FedRAP", "Interactions", "ItemKNN", "LightGCN",
-    "MostPop", "MultVAE", "Random", "Run", "UserKNN", "compare", "continue_run", "load", "open", "resume", "run",
-    "synthetic",
+    "ALS", "BPR", "EASE", "FCF", "MF", "NCF", "SGL", "CoterieError", "FedMF", "FedRAP", "FedeRank", "Interactions",
+    "ItemKNN", "LightGCN", "MostPop", "MultVAE", "Random", "Run", "UserKNN", "choose", "compare", "continue_run",
+    "load", "open", "resume", "run", "synthetic",
 ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ CATALOGUE: dict[str, tuple[str, str] | tuple[str, str, dict[str, Any]]] = {
     "multvae": ("coterie.algorithms.central.multvae", "MultVAE"),
     "centrap": ("coterie.algorithms.central.centrap", "CentRAP"),
     "fedmf": ("coterie.algorithms.fedmf", "FedMF"),
+    "fcf": ("coterie.algorithms.fcf", "FCF"),
     "federank": ("coterie.algorithms.federank", "FedeRank"),
     "fedrap": ("coterie.algorithms.fedrap", "FedRAP"),
     "fedrap-c": ("coterie.algorithms.fedrap", "FedRAP", {"private": False}),

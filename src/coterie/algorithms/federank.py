@@ -1,7 +1,8 @@
 """FedeRank: learning to rank (BPR) on the devices, each person deciding how much of what she consumed leaves hers.
 
-x_ui = b_i + <p_u, q_i>. The server holds Q and b, the client p_u. In an exchange the client draws T triples (i consumed,
-j not) and takes the gradient of ln sigma(x_ui - x_uj) - regularisation (Eq. 1 and 2 of the paper have i and j swapped).
+x_ui = b_i + <p_u, q_i>. The server holds Q and b, the client p_u. In an exchange the client draws T triples
+(consumed i, other j) and takes the gradient of ln sigma(x_ui - x_uj) - regularisation (the paper's Eq. 1 and 2 have
+i and j swapped).
 p_u moves at once; the summed gradients of the items' rows are sent, those of a consumed item with probability pi only,
 those of the others always. The server adds lr x what it gets. An exchange has one client (`cohort`), so an epoch is
 sequential; `rounds` counts epochs. T = 1 draws (user, item) uniformly over all positives as BPR does, any other T
@@ -28,7 +29,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 import numpy as np
 
 from coterie import rng
-from coterie.algorithms import factor, federank_kernel as kernel
+from coterie.algorithms import factor
+from coterie.algorithms import federank_kernel as kernel
 from coterie.algorithms.interface import Download, Federated, History, Report, Sum, Upload, Walk
 from coterie.algorithms.server import real
 from coterie.errors import CoterieError
@@ -37,7 +39,7 @@ from coterie.ragged import Ragged
 
 class Server(NamedTuple):
     table: np.ndarray  # float32[m, dim + 1]: Q, and b in the last column
-    squares: np.ndarray  # float32[m, dim + 1]: sums of squared updates (Adagrad), or [0, 0] where lr is the same for all
+    squares: np.ndarray  # float32[m, dim + 1]: sums of squared updates (Adagrad); [0, 0] where there is no Adagrad
 
 
 class Client(NamedTuple):
@@ -79,7 +81,9 @@ class FedeRank(Federated):
         if not 0.0 <= self.pi <= 1.0:
             raise CoterieError(f"pi is {self.pi}; it is a share of her items, so give a number from 0 to 1")
         if not isinstance(self.triples, str) and self.triples < 1:
-            raise CoterieError(f"triples is {self.triples}; T counts triples of an exchange: 1 or more, average, or own")
+            raise CoterieError(
+                f"triples is {self.triples}; T counts the triples of an exchange: 1 or more, average, own"
+            )
 
     def init_server(self, n_items: int, seed: int) -> Server:
         draws = rng.generator(seed, rng.ITEM_START).standard_normal((n_items, self.dim + 1), np.float32)
@@ -156,9 +160,10 @@ class FedeRank(Federated):
         return server.table[:, : self.dim]
 
     def _settings(self) -> kernel.Settings:
+        server = self.lr if self.lr_server is None else self.lr_server
         return kernel.Settings(
-            self.lr, self.lr if self.lr_server is None else self.lr_server, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each", self.mask == "triple",
-            self.hardest, self.sharing == "fixed-subset",
+            self.lr, server, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each",
+            self.mask == "triple", self.hardest, self.sharing == "fixed-subset",
         )  # fmt: skip
 
     def _people(self, history: History) -> kernel.People:
@@ -166,8 +171,8 @@ class FedeRank(Federated):
         full = np.flatnonzero((history.forbidden.lengths >= history.n_items) & (lengths > 0))
         if len(full):
             raise CoterieError(
-                f"client {full[0]} has every one of the {history.n_items} items in her history: there is no negative to "
-                "draw, so nothing to rank; leave such users out, or add items"
+                f"client {full[0]} has every one of the {history.n_items} items in her history: there is no negative "
+                "to draw, so nothing to rank; leave such users out, or add items"
             )
         if self.triples == "own":
             triples = lengths

@@ -191,7 +191,7 @@ def _client(i, exchange, seed, p, table, user, s, b, drawn, cursor):  # type: ig
 
 @njit(nogil=True, cache=True)
 def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped-def]
-    """One exchange of a cohort, everybody from the same table. Rows are sent in ascending order: theirs tells nothing."""
+    """One exchange of a cohort, everybody from the same table. Rows go in ascending order, which tells nothing."""
     neg_indptr = np.zeros(len(ids) + 1, np.int64)
     for c in range(len(ids)):
         neg_indptr[c + 1] = neg_indptr[c] + p.triples[ids[c]]
@@ -214,7 +214,7 @@ def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def walk(visits, exchange, seed, p, table, squares, user, s, b, neg_indptr):  # type: ignore[no-untyped-def]
-    """One exchange after the other, each with one client; table and squares move in place. Negatives are grouped by client."""
+    """Exchange after exchange with one client each; table and squares move in place. Negatives come by client."""
     f = np.float32
     m, width, lr = table.shape[0], table.shape[1], f(s.lr_server)
     cursor = neg_indptr[:-1].copy()

@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from coterie.sharing import Choices
+
 
 @dataclass(frozen=True)
 class Interactions:
@@ -26,6 +28,7 @@ class Interactions:
     item_ids: list[str]
     titles: list[str] | None = None  # by item number; the id where an item has no title
     notes: dict[str, object] = field(default_factory=dict)  # what reading found: separator, rows in, merged, ...
+    choices: Choices | None = None  # what people chose to share, where they made a choice
 
     @property
     def n_users(self) -> int:
@@ -48,6 +51,8 @@ class Interactions:
         for ids in (self.user_ids, self.item_ids):
             digest.update("\x1f".join(ids).encode())
             digest.update(b"\x1e")
+        if self.choices is not None:
+            digest.update(self.choices.text().encode())
         return digest.hexdigest()
 
     @cached_property

@@ -50,4 +50,5 @@ def joined(old: Interactions, new: Interactions) -> Interactions:
         item_ids,
         titles,
         dict(old.notes),
+        old.choices,
     )

@@ -13,6 +13,7 @@ from coterie.data.interactions import Interactions
 from coterie.errors import CoterieError
 from coterie.protocol.rules import Protocol
 from coterie.ragged import Ragged, from_pairs
+from coterie.sharing import sharing_of
 
 
 class Prepared(NamedTuple):
@@ -115,6 +116,7 @@ def _subset(data: Interactions, user: np.ndarray, keep: np.ndarray) -> tuple[Int
         [data.item_ids[i] for i in items],
         None if data.titles is None else [data.titles[i] for i in items],
         data.notes,
+        data.choices,
     )
     return smaller, user
 
@@ -221,8 +223,9 @@ def _history(train: _Rows, data: Interactions, keys: np.ndarray, avoid: Ragged |
     np.add.at(ratings, which, train.rating)
     own = from_pairs(distinct // data.n_items, distinct % data.n_items, data.n_users)
     return History(
-        own.indptr, own.items, counts.astype(np.float32), ratings, own if avoid is None else avoid, keys, data.n_items
-    )
+        own.indptr, own.items, counts.astype(np.float32), ratings, own if avoid is None else avoid, keys, data.n_items,
+        sharing_of(data, own),
+    )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
