@@ -227,7 +227,7 @@ def test_a_step_follows_the_gradient(kind: str) -> None:
 def test_the_leaky_graph_is_refused_where_nobody_knows_the_future() -> None:
     leaky, data = make("lightgcn", graph="everything"), interactions([list(range(u, u + 12)) for u in range(15)])
     clean = prepare(data, resolve("clean"), 0).history
-    with pytest.raises(CoterieError, match="graph=everything.*paper:fedrap"):
+    with pytest.raises(CoterieError, match=r"graph=everything.*paper:fedrap"):
         leaky.train(leaky.init(clean, 0), clean, 1, 0)
     paper = prepare(data, resolve("paper:fedrap"), 0).history
     user, _ = lightgcn.edges(paper, "everything")
