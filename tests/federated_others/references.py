@@ -30,8 +30,13 @@ def weights(history_items: np.ndarray, drawn: np.ndarray, rows: np.ndarray) -> t
     return positive, np.array([float((drawn == j).sum()) for j in rows])
 
 
-def star_layers(user: np.ndarray, items: np.ndarray, hers: int, layers: int) -> tuple[np.ndarray, np.ndarray]:
-    """LightGCN as written: powers of the normalised adjacency of a star; the first `hers` items are its leaves."""
+def star_layers(
+    user: np.ndarray, items: np.ndarray, hers: int, layers: int, plain: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """LightGCN as written: powers of the normalised adjacency of a star; the first `hers` items are its leaves.
+
+    If `plain`, items keep their layer 0 in the mean and nothing else.
+    """
     n = 1 + len(items)
     adjacency = np.zeros((n, n))
     adjacency[0, 1 : 1 + hers] = adjacency[1 : 1 + hers, 0] = 1
@@ -43,13 +48,13 @@ def star_layers(user: np.ndarray, items: np.ndarray, hers: int, layers: int) -> 
         layer = spread @ layer
         total += layer
     total /= layers + 1
-    return total[0], total[1:]
+    return total[0], items / (layers + 1) if plain else total[1:]
 
 
 def lightgcn_loss(
-    user: np.ndarray, items: np.ndarray, hers: int, layers: int, positive: np.ndarray, negative: np.ndarray
+    user: np.ndarray, items: np.ndarray, hers: int, layers: int, plain: bool, positive: np.ndarray, negative: np.ndarray
 ) -> float:
-    u, e = star_layers(user, items, hers, layers)
+    u, e = star_layers(user, items, hers, layers, plain)
     return bce(e @ u, positive, negative)
 
 

@@ -11,7 +11,7 @@ import coterie
 from coterie.algorithms import CATALOGUE, algorithm_class, make
 from coterie.algorithms.interface import Federated
 from coterie.data import load
-from coterie.engine.exchange import LocalOnly, one_of, private_tables, with_exchange
+from coterie.engine.exchange import LocalOnly, dense_tables, one_of, private_tables, with_exchange
 from coterie.engine.simulate import cohort, simulate, start
 from coterie.errors import CoterieError
 from coterie.report.compare import compare
@@ -53,6 +53,10 @@ def test_server_only_uses_no_private_table(name: str) -> None:
         return
     history = random_history(6, 25, 8, seed=2)
     state, whole = start(less, history, 0), start(algorithm, history, 0)
+    if dense_tables(state.clients, history):
+        with pytest.raises(CoterieError, match="no server-only form"):
+            next(simulate(less, history, state, range(1, 2), 0))
+        return
     for one in simulate(less, history, state, range(1, 4), 0):
         state = one.state
     for one in simulate(algorithm, history, whole, range(1, 4), 0):

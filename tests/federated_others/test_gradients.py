@@ -109,10 +109,11 @@ def test_fedrecon_scores_with_the_vector_of_the_whole_history() -> None:
         np.testing.assert_allclose(scores[c], table[:, :-1] @ u + table[:, -1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("layers", [0, 1, 2, 3, 4])
-def test_fedlightgcn_is_lightgcn_on_a_star(layers: int) -> None:
+def test_fedlightgcn_is_lightgcn_on_a_star(layers: int, plain: bool) -> None:
     algorithm = FedLightGCN(
-        dim=4, layers=layers, negatives=2, start=0.7, lr_user=0.3, lr_item=0.2, reg_user=0.1, reg_item=0.05
+        dim=4, layers=layers, plain=plain, negatives=2, start=0.7, lr_user=0.3, lr_item=0.2, reg_user=0.1, reg_item=0.05
     )
     history, state, before, (_, upload, report) = _step(algorithm)
     table = state.server.table.astype(np.float64)
@@ -120,14 +121,14 @@ def test_fedlightgcn_is_lightgcn_on_a_star(layers: int) -> None:
     for c in EVERYBODY:
         rows, moved, positive, negative = _mine(upload, report, history, c)
         hers, u = int(history.lengths[c]), before.user[c].astype(np.float64)
-        args = (hers, layers, positive, negative)
+        args = (hers, layers, plain, positive, negative)
         g_items = slopes(lambda e: lightgcn_loss(u, e, *args), table[rows])  # noqa: B023
         g_user = slopes(lambda v: lightgcn_loss(v, table[rows], *args), u)  # noqa: B023
         np.testing.assert_allclose(moved, -0.2 * (g_items + 0.05 * table[rows]), rtol=2e-3, atol=2e-5)
         rate = 0.3 / np.sqrt(hers)
         np.testing.assert_allclose(state.clients.user[c], u - rate * (g_user + 0.1 * u), rtol=1e-3, atol=1e-5)
         others = np.setdiff1d(np.arange(18), rows[:hers])
-        e_user, e_items = star_layers(u, np.vstack([table[rows[:hers]], table[others]]), hers, layers)
+        e_user, e_items = star_layers(u, np.vstack([table[rows[:hers]], table[others]]), hers, layers, plain)
         np.testing.assert_allclose(scores[c, np.concatenate([rows[:hers], others])], e_items @ e_user, atol=1e-5)
 
 
@@ -258,7 +259,9 @@ def test_against_autograd() -> None:
     for found, wanted in zip(mine, (tC, tu, tW, tV), strict=True):
         np.testing.assert_allclose(found, wanted.grad.numpy(), rtol=1e-4, atol=1e-5)
 
-    light = FedLightGCN(dim=4, layers=3, negatives=2, start=0.7, lr_user=0.3, lr_item=1.0, reg_user=0.0, reg_item=0.0)
+    light = FedLightGCN(
+        dim=4, layers=3, plain=False, negatives=2, start=0.7, lr_user=0.3, lr_item=1.0, reg_user=0.0, reg_item=0.0
+    )
     history, state, before, (_, upload, report) = _step(light)
     rows, moved, p, q = _mine(upload, report, history, 0)
     hers = int(history.lengths[0])

@@ -12,7 +12,9 @@ u stays on the device, the movement of C's touched rows is sent. What reaches an
 for all of hers, so propagation tells her items apart from others and not from each other (GPFedRec's remark): what
 helps is that s describes her by her items.
 
-*coterie*: FedMF's server-side Adam. *as_published*: the server adds the mean of the movements.
+*coterie*: `plain`: e_j = C[j] / (K + 1) for her items as well. Otherwise training has an easy way out, making what her
+items share point along e_u: the loss goes to 0, C is hardly taught, and items she has not met gain nothing. And FedMF's
+server-side Adam. *as_published*: propagation as it stands, and the server adds the mean of the movements.
 
 Extension by Zhang et al. (GPFedRec, KDD 2024) of He et al.: LightGCN. SIGIR 2020.
 """
@@ -47,17 +49,20 @@ class Shares(NamedTuple):
     """How much of what is in the mean of the layers, for a star with d items."""
 
     user: np.float32  # of u in e_u
-    items: np.float32  # of s in e_u, and of u in e_j of her items
+    items: np.float32  # of s in e_u
+    lift: np.float32  # of u in e_j of her items
     back: np.float32  # of s in e_j of her items
     self: np.float32  # of C[j] in e_j
 
 
 @njit(nogil=True, cache=True)
-def shares(layers, d):  # type: ignore[no-untyped-def]
+def shares(layers, d, plain):  # type: ignore[no-untyped-def]
     odd, even = (layers + 1) // 2, layers // 2 + 1
     one, d = 1.0 / (layers + 1), max(d, 1)
-    f = np.float32
-    return Shares(f(even * one), f(odd * one / np.sqrt(d)), f((even - 1) * one / d), f(one))
+    f, link = np.float32, odd * one / np.sqrt(d)
+    if plain:
+        return Shares(f(even * one), f(link), f(0.0), f(0.0), f(one))
+    return Shares(f(even * one), f(link), f(link), f((even - 1) * one / d), f(one))
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -71,7 +76,7 @@ def _step(  # type: ignore[no-untyped-def]
         for t in range(d):
             s += C[t, q]
         e_user[q] = w.user * u[q] + w.items * s
-        shift[q] = w.items * u[q] + w.back * s
+        shift[q] = w.lift * u[q] + w.back * s
         g_user[q] = f(0.0)
     loss, hers = 0.0, f(0.0)
     for t in range(n):
@@ -90,13 +95,13 @@ def _step(  # type: ignore[no-untyped-def]
         for t in range(n):
             step = errors[t] * w.self * e_user[q] + decay_item * C[t, q]
             C[t, q] -= rate_item * (step + through if t < d else step)
-        u[q] -= rate_user * (w.user * g_user[q] + w.items * hers * e_user[q] + decay_user * u[q])
+        u[q] -= rate_user * (w.user * g_user[q] + w.lift * hers * e_user[q] + decay_user * u[q])
     return loss
 
 
 @njit(nogil=True, cache=True)
 def _train(  # type: ignore[no-untyped-def]
-    ids, indptr, items, counts, neg_indptr, neg_items, table, user, layers, epochs, rates, rate_item, decay_user,
+    ids, indptr, items, counts, neg_indptr, neg_items, table, user, layers, plain, epochs, rates, rate_item, decay_user,
     decay_item,
 ):  # fmt: skip
     m, k = table.shape
@@ -115,7 +120,7 @@ def _train(  # type: ignore[no-untyped-def]
         d = indptr[i + 1] - indptr[i]
         for t in range(n):
             C[t] = table[rows[t]]
-        w = shares(layers, d)
+        w = shares(layers, d, plain)
         for sweep in range(epochs):
             loss = _step(n, d, C, user[i], positive, negative, w, e_user, shift, g_user, errors, rates[c], rate_item,
                          decay_user, decay_item)  # fmt: skip
@@ -130,18 +135,18 @@ def _train(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _score(users, indptr, items, table, user, layers, out):  # type: ignore[no-untyped-def]
+def _score(users, indptr, items, table, user, layers, plain, out):  # type: ignore[no-untyped-def]
     m, k = table.shape
     e_user, shift = np.empty(k, np.float32), np.empty(k, np.float32)
     for row in range(len(users)):
         i = users[row]
-        w = shares(layers, indptr[i + 1] - indptr[i])
+        w = shares(layers, indptr[i + 1] - indptr[i], plain)
         for q in range(k):
             s = np.float32(0.0)
             for p in range(indptr[i], indptr[i + 1]):
                 s += table[items[p], q]
             e_user[q] = w.user * user[i, q] + w.items * s
-            shift[q] = w.items * user[i, q] + w.back * s
+            shift[q] = w.lift * user[i, q] + w.back * s
         for j in range(m):
             x = np.float32(0.0)
             for q in range(k):
@@ -159,13 +164,14 @@ def _score(users, indptr, items, table, user, layers, out):  # type: ignore[no-u
 class FedLightGCN(Federated):
     dim: int = 64  # length of the vectors
     layers: int = 3  # K: how many steps of propagation are averaged with layer 0
+    plain: bool = True  # her own items too are scored by layer 0 alone, as those she has not met
     negatives: int = 16  # sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     start: float = 0.1  # deviation of the first vectors
     lr_user: float = 1.0  # user step size, over the square root of the history's length
     lr_item: float = 0.03  # item step size on the client
     reg_user: float = 0.004  # weight decay of u
-    reg_item: float = 0.02  # weight decay of touched item rows, on the client
+    reg_item: float = 0.1  # weight decay of touched item rows, on the client
     aggregate: Literal["adam", "mean"] = "adam"  # what the server does with the movements
     lr_server: float = 0.04  # step size of the server's Adam
     beta1: float = 0.9
@@ -178,8 +184,10 @@ class FedLightGCN(Federated):
     home: ClassVar[str] = "gpfedrec"
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
-        "as_published": {"dim": 32, "negatives": 4, "reg_user": 0.0, "reg_item": 0.0, "aggregate": "mean"},
-    }
+        "as_published": {
+            "dim": 32, "plain": False, "negatives": 4, "reg_user": 0.0, "reg_item": 0.0, "aggregate": "mean",
+        },
+    }  # fmt: skip
 
     def init_server(self, n_items: int, seed: int) -> Server:
         table = self.start * rng.generator(seed, rng.ITEM_START).standard_normal((n_items, self.dim), np.float32)
@@ -201,7 +209,7 @@ class FedLightGCN(Federated):
         f = np.float32
         indptr, rows, values, loss, examples = _train(
             ids, history.indptr, history.items, history.counts, drawn.indptr, drawn.items, download.table, clients.user,
-            self.layers, self.epochs, rates, f(self.lr_item), f(self.reg_user), f(self.reg_item),
+            self.layers, self.plain, self.epochs, rates, f(self.lr_item), f(self.reg_user), f(self.reg_item),
         )  # fmt: skip
         return Upload(indptr, rows, values, np.empty((len(ids), 0), f)), Report(loss, examples, drawn)
 
@@ -217,7 +225,7 @@ class FedLightGCN(Federated):
 
     def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
         out = np.empty((len(users), len(server.table)), np.float32)
-        _score(users, history.indptr, history.items, server.table, clients.user, self.layers, out)
+        _score(users, history.indptr, history.items, server.table, clients.user, self.layers, self.plain, out)
         return out
 
     def item_vectors(self, server: Server) -> np.ndarray:

@@ -252,10 +252,10 @@ class MetaMF(Federated):
     memory: int = 64  # width of the collaborative memory
     generator: int = 64  # neurons of each generator
     negatives: int = 4  # sampled negatives for each positive, redrawn each round
-    start: float = 1.0  # deviation of the first vectors
+    start: float = 0.1  # deviation of the first vectors
     lr: float = 0.01  # step size of the server's Adam for the generator
-    lr_vector: float = 0.01  # and for the vectors
-    reg: float = 0.0  # weight decay of the generator, within Adam's step
+    lr_vector: float = 0.05  # and for the vectors
+    reg: float = 1.0  # weight decay of the generator, within Adam's step
     beta1: float = 0.9
     beta2: float = 0.99
 

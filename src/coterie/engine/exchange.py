@@ -196,8 +196,14 @@ def server_only(algorithm: Federated) -> Federated:
         raise CoterieError(f"{algorithm.name} has no server-only form with these settings: {problem}") from None
     step, walk = twin.client_step, twin.walk
 
-    def client_step(clients: Any, ids: np.ndarray, *rest: Any) -> tuple[Upload, Report]:
-        found: tuple[Upload, Report] = step(clients, ids, *rest)
+    def client_step(clients: Any, ids: np.ndarray, history: History, *rest: Any) -> tuple[Upload, Report]:
+        kept = dense_tables(clients, history)
+        if kept:  # better no ablation than one that is the system itself under another name
+            raise CoterieError(
+                f"{algorithm.name} keeps a private item table ({', '.join(kept)}) and names no settings without it "
+                "(`server_only`), so there is no server-only form of it"
+            )
+        found: tuple[Upload, Report] = step(clients, ids, history, *rest)
         for table in private_tables(clients):
             table.forget(ids)
         return found
@@ -218,6 +224,14 @@ def private_tables(clients: Any) -> list[RowStore]:
         return [clients] if len(clients.used) else []
     parts = clients if isinstance(clients, tuple) and hasattr(clients, "_fields") else ()
     return [table for part in parts for table in private_tables(part)]
+
+
+def dense_tables(clients: Any, history: History) -> list[str]:
+    """Names of plain arrays in what devices keep that hold a row for each client and item."""
+    shape = (history.n_clients, history.n_items)
+    fields = getattr(clients, "_fields", ())
+    arrays = [(name, value) for name in fields if isinstance(value := getattr(clients, name), np.ndarray)]
+    return [name for name, value in arrays if value.ndim == 3 and value.shape[:2] == shape]
 
 
 def system(algorithm: Any) -> Federated | Central:
