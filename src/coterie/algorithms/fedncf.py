@@ -122,6 +122,9 @@ class FedNCF(Federated):
         )
         return Server(table, theta, moments, others)
 
+    def seen(self, download: Download, n_items: int, seed: int) -> Server:
+        return self.init_server(n_items, seed)._replace(table=download.table, network=download.dense)
+
     def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
         nought = np.zeros_like(users)
         return ncf.score(

@@ -34,6 +34,13 @@ class Server(NamedTuple):
     graphs: np.ndarray  # int64[1]: how many graphs have been made
 
 
+class Seen(NamedTuple):
+    """What a device knows of the server: enough to score with."""
+
+    base: Any
+    own: np.ndarray  # float32[n, m, w]: each client's table
+
+
 class Client(NamedTuple):
     base: Any  # what the base keeps on the device
     number: np.ndarray  # int64[n]: hers in the server's graph; -1 for somebody who was not in training
@@ -148,9 +155,15 @@ class GraphAgg(Federated):
         table = graph.overall(now, self.rules, "mean-view")
         return Server(server.base._replace(table=table), now, graphs)
 
-    def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
-        newcomers = len(clients.views) > 0
-        tables = clients.views[users] if newcomers else self._sent(server, clients.number[users])
+    def seen(self, download: Download, n_items: int, seed: int) -> Seen:
+        assert download.own is not None
+        return Seen(self.system.seen(download, n_items, seed), download.own)
+
+    def score(self, server: Server | Seen, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
+        if len(clients.views):  # newcomers
+            tables = clients.views[users]
+        else:
+            tables = server.own[users] if isinstance(server, Seen) else self._sent(server, clients.number[users])
         return np.concatenate(
             [
                 self.system.score(server.base._replace(table=table), clients.base, history, users[row : row + 1])
