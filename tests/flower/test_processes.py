@@ -209,6 +209,21 @@ def test_the_papers_systems_over_real_processes(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_the_whole_server_is_killed_and_resumed(tmp_path: Path) -> None:
+    """SuperLink and run die together; a new SuperLink at the same address finds the nodes still calling."""
+    algorithm = small("fedmf")
+    with running(tmp_path, algorithm, rounds=5) as here:
+        here.round_done(2)
+        here.processes.kill("superlink")
+        again = Server(here.ledger, here.processes, port=here.server.port)
+        again.start()
+        again.register(*(one.public for one in here.nodes))
+        again.submit()
+        summary = again.wait(LONG)
+    assert summary["model_sha256"] == simulated(world(), algorithm, 5, tmp_path)
+
+
+@pytest.mark.slow
 def test_a_secure_sum_over_real_processes(tmp_path: Path) -> None:
     algorithm = small("fedmf")
     with running(tmp_path, algorithm, nodes=4, min_nodes=3, rounds=3, send="secure") as here:

@@ -455,6 +455,30 @@ def test_a_server_without_its_last_round_still_gets_an_answer(world: Interaction
     assert [one.round for one in loop.members[100].store.sent("test")] == [1, 2, 3]
 
 
+def test_bytes_of_single_uploads_are_the_simulators_count_within_five_per_cent(
+    world: Interactions, tmp_path: Path
+) -> None:
+    algorithm = make("fedmf", dim=32, negatives=4)
+    server, _ = federation(tmp_path, world, algorithm, send="single")
+    server.run()
+    history = prepare(world, Protocol(), 0).history
+    for one, done in zip(
+        simulate(algorithm, history, start(algorithm, history, 0), range(1, 4), 0), server.ledger.rounds(), strict=True
+    ):
+        assert done["bytes"]["up"] == pytest.approx(one.bytes_up * history.n_clients, rel=0.05)
+
+
+def test_without_flower_the_install_line_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from coterie.engine.flower import commands
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for verb in (commands.up, lambda: commands.server_start(Path("x")), lambda: commands.node_key_command(Path("x"))):
+        with pytest.raises(CoterieError, match=r"pip install 'coterie\[flower\]'"):
+            verb()
+
+
 # --- what a person sees ---------------------------------------------------------------------------------------------
 
 
