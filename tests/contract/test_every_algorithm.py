@@ -137,18 +137,31 @@ def test_the_checkerboard_is_learnt(name: str) -> None:
     if not algorithm.collaborative:
         pytest.skip(f"{name} does not learn from others' taste")
     history, likes = checkerboard()
-    state = start(algorithm, history, 0)
-    for one in simulate(algorithm, history, state, range(1, algorithm.default_rounds + 1), 0, threads=2):
-        state = one.state
-    scores = algorithm.score(state.server, state.clients, history, np.arange(len(likes)))
     seen = np.zeros(likes.shape, bool)
     seen[np.repeat(np.arange(len(likes)), history.lengths), history.items] = True
-    right = [
-        np.mean(row[own & ~had][:, None] > row[~own][None, :])
-        for row, own, had in zip(scores, likes, seen, strict=True)
-        if (own & ~had).any()
-    ]
-    assert np.mean(right) > 0.9, "unseen items of her colour must score above those of the other colour"
+
+    def learnt(state: State) -> float:
+        """How often an unseen item of her colour scores above one of the other colour."""
+        scores = algorithm.score(state.server, state.clients, history, np.arange(len(likes)))
+        return float(
+            np.mean(
+                [
+                    np.mean(row[own & ~had][:, None] > row[~own][None, :])
+                    for row, own, had in zip(scores, likes, seen, strict=True)
+                    if (own & ~had).any()
+                ]
+            )
+        )
+
+    # The world is tiny, so a round is few steps for systems that go by batches: some may take longer than by default.
+    state, found = start(algorithm, history, 0), 0.0
+    for one in simulate(algorithm, history, state, range(1, 8 * algorithm.default_rounds + 1), 0, threads=2):
+        state = one.state
+        if one.number % algorithm.default_rounds == 0:
+            found = learnt(state)
+            if found > 0.9:
+                break
+    assert found > 0.9
 
 
 @every
@@ -168,7 +181,7 @@ def test_a_newcomer_is_served_from_her_history_alone(name: str) -> None:
     algorithm = _available(name)
     history, _ = checkerboard()
     state = start(algorithm, history, 0)
-    for one in simulate(algorithm, history, state, range(1, min(algorithm.default_rounds, 60) + 1), 0, threads=2):
+    for one in simulate(algorithm, history, state, range(1, 3 * algorithm.default_rounds + 1), 0, threads=2):
         state = one.state
     someone = random_history(1, history.n_items, 1, seed=0)._replace(keys=np.array([99], np.uint64))
     evens = np.arange(0, 12, 2, dtype=np.int32)

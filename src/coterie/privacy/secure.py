@@ -53,14 +53,14 @@ def secure_sum(
 
     `noise(client, count)` are fixed-point numbers a client adds to her rows and dense part before masking.
     """
-    from coterie.engine.flower import secure as parts
+    from coterie.privacy import masks as parts
 
     clients = len(ids)
     if clients < 3:
         raise CoterieError(f"round {round_}: a secure sum over {clients} clients shows too much; at least 3 are needed")
     names = [f"{int(one):09d}" for one in ids]  # so that sorting by name is sorting by number
     place = ("simulated", round_, 0)
-    people = {name: Party(name, parts._new_key(), parts._new_key(), secrets.token_bytes(32)) for name in names}
+    people = {name: Party(name, parts.new_key(), parts.new_key(), secrets.token_bytes(32)) for name in names}
     around = {name: parts.neighbours(names, name, neighbours) for name in names}
     held = _deal(people, around, parts)
     gone = np.zeros(clients, bool) if lost is None else lost
@@ -96,9 +96,9 @@ def _deal(
         needed = parts.threshold(len(near))
         of_seed, of_key = (create_shares(what, needed, len(near)) for what in (me.seed, me.mask[0]))
         for other, one, two in zip(near, of_seed, of_key, strict=True):
-            key = parts._shared(me.cipher[0], people[other].cipher[1])
+            key = parts.shared_key(me.cipher[0], people[other].cipher[1])
             letter = encrypt(key, len(one).to_bytes(2, "big") + one + two)
-            plain = decrypt(parts._shared(people[other].cipher[0], me.cipher[1]), letter)
+            plain = decrypt(parts.shared_key(people[other].cipher[0], me.cipher[1]), letter)
             cut = 2 + int.from_bytes(plain[:2], "big")
             held[other][name] = (plain[2:cut], plain[cut:])
     return held
@@ -107,7 +107,7 @@ def _deal(
 def _numbers(
     upload: Upload, where: int, n_items: int, clients: int, noise: Callable[[int, int], np.ndarray] | None, client: int
 ) -> np.ndarray:
-    from coterie.engine.flower.secure import flat
+    from coterie.privacy.masks import flat
 
     mine = slice(upload.indptr[where], upload.indptr[where + 1])
     alone = Upload(
@@ -132,7 +132,7 @@ def _masked(
     masked: np.ndarray = numbers + parts.stream(me.seed, len(numbers))
     for other in around[name]:
         public = people[other].mask[1]
-        masked = masked + parts._pair_mask(me.mask[0], public, name, other, parts._session(place), len(numbers))
+        masked = masked + parts.pair_mask(me.mask[0], public, name, other, parts.session(place), len(numbers))
     return masked
 
 
@@ -159,7 +159,7 @@ def _unmask(
             continue
         for other in near:
             if other in alive:
-                total = total + parts._pair_mask(
-                    secret, people[other].mask[1], name, other, parts._session(place), len(total)
+                total = total + parts.pair_mask(
+                    secret, people[other].mask[1], name, other, parts.session(place), len(total)
                 )
     return total

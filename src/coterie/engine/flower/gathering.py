@@ -12,6 +12,7 @@ from coterie.algorithms.server import Refused as NotAdded
 from coterie.engine.flower import secure, wire
 from coterie.engine.flower.ledger import Block
 from coterie.engine.flower.wire import Message, Refused
+from coterie.privacy.masks import unflat
 from coterie.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Gathering:
         given = stage("unmask", {name: {"you": name, "survivors": survivors} for name in survivors})
         shares = {name: one.head.about["shares"] for name, one in given.items()}
         numbers = secure.opened(self.masked, keys, sharers, shares, place)
-        total = secure.unflat(numbers, owner.spec.n_items, owner.width, owner.dense)
+        total = unflat(numbers, owner.spec.n_items, owner.width, owner.dense)
         limit = 2.0**62 / FIXED_POINT / max(owner.total, 1)
         self.clients = int(total.clients[0])
         return secure.checked(total, sum(owner.blocks[name].clients for name in survivors), limit)

@@ -12,7 +12,6 @@ dropped: never both of one node). A node that has opened a round opens it for no
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable
@@ -24,73 +23,10 @@ from coterie.algorithms.server import FIXED_POINT
 from coterie.engine.flower.spec import FederationSpec
 from coterie.engine.flower.store import NodeStore
 from coterie.engine.flower.wire import Message, Refused
+from coterie.privacy.masks import flat, neighbours, new_key, pair_mask, session, shared_key, stream, threshold
 
 STAGES = ("keys", "shares", "unmask")
-NEIGHBOURS = 16  # on the ring, half on each side; all others where there are no more
 Reply = Callable[..., bytes]
-
-
-def neighbours(order: list[str], me: str, count: int = NEIGHBOURS) -> list[str]:
-    """Who masks with whom: the nearest on the ring of all, the same from both sides."""
-    n, here = len(order), order.index(me)
-    if n - 1 <= count:
-        return [one for one in order if one != me]
-    return sorted({order[(here + step) % n] for half in range(1, count // 2 + 1) for step in (half, -half)})
-
-
-def threshold(holders: int) -> int:
-    """Shares needed to open: more than half of those who hold one."""
-    return max(2, holders // 2 + 1)
-
-
-def stream(seed: bytes, count: int) -> np.ndarray:
-    """uint64[count] from a 32-byte seed."""
-    from cryptography.hazmat.primitives.ciphers import Cipher
-    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-
-    key = hashlib.sha256(b"coterie mask" + seed).digest()
-    encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(encryptor.update(bytes(8 * count)), np.uint64)
-
-
-def flat(total: Sum) -> np.ndarray:
-    """uint64[m w + m + p + 1]: all numbers of a sum, in a row."""
-    return np.concatenate([part.ravel() for part in total]).view(np.uint64)
-
-
-def unflat(numbers: np.ndarray, n_items: int, width: int, dense: int) -> Sum:
-    sizes = (n_items * width, n_items, dense, 1)
-    parts = np.split(numbers.view(np.int64), np.cumsum(sizes)[:-1])
-    return Sum(parts[0].reshape(n_items, width), parts[1], parts[2], parts[3])
-
-
-# --- keys ---------------------------------------------------------------------------------------------------------
-
-
-def _new_key() -> tuple[bytes, bytes]:
-    """(private number, public point) of a fresh P-256 key. The private one is 32 bytes, so its shares are short."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    public = key.public_key().public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
-    return key.private_numbers().private_value.to_bytes(32, "big"), public
-
-
-def _shared(private: bytes, public: bytes) -> bytes:
-    """The key two nodes have in common, from one's private and the other's public part."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
-
-    mine = ec.derive_private_key(int.from_bytes(private, "big"), ec.SECP256R1())
-    return generate_shared_key(mine, ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public))
-
-
-def _pair_mask(private: bytes, public: bytes, me: str, other: str, session: str, count: int) -> np.ndarray:
-    """The mask two nodes share: one adds it, the other takes it away."""
-    seed = hashlib.sha256(_shared(private, public) + session.encode()).digest()
-    mask = stream(seed, count)
-    return mask if me < other else np.uint64(0) - mask
 
 
 # --- on the node ----------------------------------------------------------------------------------------------------
@@ -102,17 +38,13 @@ def answer(store: NodeStore, reply: Reply, message: Message) -> bytes:
     place = (head.run, head.round, attempt)
     if head.kind == "keys":
         store.drop_sessions(head.run, head.round)
-        pairs = {name: _new_key() for name in ("cipher", "mask")}
+        pairs = {name: new_key() for name in ("cipher", "mask")}
         for name, (private, _) in pairs.items():
             store.keep(*place, name, private)
         return reply(head, "keys", {name: public.hex() for name, (_, public) in pairs.items()})
     if head.kind == "shares":
         return _share(store, reply, message, place)
     return _unmask(store, reply, message, place)
-
-
-def _session(place: tuple[str, int, int]) -> str:
-    return "/".join(map(str, place))
 
 
 def _kept(store: NodeStore, place: tuple[str, int, int], name: str) -> bytes:
@@ -142,7 +74,7 @@ def _share(store: NodeStore, reply: Reply, message: Message, place: tuple[str, i
     cipher = _kept(store, place, "cipher")
     letters = {}
     for other, one, two in zip(around, of_seed, of_key, strict=True):
-        key = _shared(cipher, bytes.fromhex(keys[other]["cipher"]))
+        key = shared_key(cipher, bytes.fromhex(keys[other]["cipher"]))
         letters[other] = encrypt(key, json.dumps([me, other, one.hex(), two.hex()]).encode()).decode()
     return reply(message.head, "shares", {"letters": letters})
 
@@ -169,7 +101,7 @@ def mask(
     private = _kept(store, place, "mask")
     for other in letters:
         public = bytes.fromhex(keys[other]["mask"])
-        masked = masked + _pair_mask(private, public, me, other, _session(place), len(numbers))
+        masked = masked + pair_mask(private, public, me, other, session(place), len(numbers))
     about = {key: value for key, value in plain.head.about.items() if key in ("measured", "metrics")}
     return reply(
         head, "upload", {"form": "masked", **about}, {"masked": masked, "width": np.array([total.rows.shape[1]])}
@@ -192,7 +124,7 @@ def _unmask(store: NodeStore, reply: Reply, message: Message, place: tuple[str, 
     store.keep(place[0], place[1], -1, "opened", json.dumps(survivors).encode())
     cipher, shares = _kept(store, place, "cipher"), {}
     for other, letter in letters.items():
-        said = json.loads(decrypt(_shared(cipher, bytes.fromhex(keys[other]["cipher"])), letter.encode()))
+        said = json.loads(decrypt(shared_key(cipher, bytes.fromhex(keys[other]["cipher"])), letter.encode()))
         if said[:2] != [other, me]:
             raise Refused("letter", "a share that was not written by its sender for this node")
         shares[other] = said[2] if other in survivors else said[3]  # never both of one node
@@ -229,7 +161,7 @@ def opened(
             for other in around:
                 if other in survivors:
                     public = bytes.fromhex(keys[other]["mask"])
-                    total += _pair_mask(secret, public, name, other, _session(place), len(total))
+                    total += pair_mask(secret, public, name, other, session(place), len(total))
     return total
 
 
