@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import fedmf_round, fedrap_round, lightgcn_epoch, memory, ranking, threads
+from benchmarks import federank_epoch, fedmf_round, fedrap_round, lightgcn_epoch, memory, ranking, threads
 from benchmarks.measure import save
 
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "ranking": ranking.run,
     "memory": memory.run,
     "lightgcn_epoch": lightgcn_epoch.run,
+    "federank_epoch": federank_epoch.run,
 }
 
 

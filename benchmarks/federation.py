@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import coterie
@@ -89,7 +90,7 @@ def case(nodes: int, users: int, items: int, rounds: int) -> dict[str, object]:
         for r in range(1, rounds + 1)
     ]
     seconds = summary["seconds"]
-    spent = [(b[1] - a[1]) / max(b[0] - a[0], 1) for a, b in zip(marks, marks[1:], strict=False) if a[0] >= 1]
+    spent = [(b[1] - a[1]) / max(b[0] - a[0], 1) for a, b in pairwise(marks) if a[0] >= 1]
     return {
         "nodes": nodes, "users": users, "items": items, "rounds": rounds,
         "seconds_per_round": statistics.median(seconds[1:] or seconds), "compute": statistics.median(compute[1:] or compute),

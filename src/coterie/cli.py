@@ -70,7 +70,7 @@ def run(
     spec: Annotated[Path | None, typer.Option(help="A spec file (a run's spec.json) instead of flags.")] = None,
     columns: Annotated[list[str] | None, typer.Option(help="user=NAME, item=NAME, ... of a file, repeatable.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of named data sets; default $COTERIE_DATA.")] = None,
-    sharing: Annotated[Path | None, typer.Option(help="Table user_id,pi[,item_id,never_share]: people's choices.")] = None,
+    sharing: Annotated[Path | None, typer.Option(help="Table of people's choices: user_id, pi, never_share.")] = None,
     on_bad_row: Annotated[str, typer.Option(help="error, or quarantine: set bad rows aside in a file.")] = "error",
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     privacy: Annotated[

@@ -26,7 +26,7 @@ def _audited(tmp_path: Path, algorithm: Any, rounds: int = 3, **privacy: Any) ->
         threads=1,
         privacy=PrivacySpec(record_view=True, **privacy),
     )  # fmt: skip
-    found = audit(run.path, run.algorithm, run.spec.seed, run.summary)
+    found = audit(run.path, run.algorithm, run.summary)
     json.dumps(found, allow_nan=False)
     return found
 
@@ -78,7 +78,7 @@ def test_federank_per_round_shows_by_absence_and_a_fixed_subset_does_not(tmp_pat
 def test_without_a_view_the_error_says_how_to_have_one(tmp_path: Path) -> None:
     run = coterie.run("mostpop", "synthetic:users=20,items=30", out=tmp_path / "run", threads=1)
     with pytest.raises(CoterieError, match="--record-server-view"):
-        audit(run.path, run.algorithm, 0, run.summary)
+        audit(run.path, run.algorithm, run.summary)
 
 
 def test_auc_and_precision_against_sklearn_and_by_hand() -> None:

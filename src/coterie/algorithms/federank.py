@@ -2,23 +2,24 @@
 
 x_ui = b_i + <p_u, q_i>. The server holds Q and b, the client p_u. In an exchange the client draws T triples
 (consumed i, other j) and takes the gradient of ln sigma(x_ui - x_uj) - regularisation (the paper's Eq. 1 and 2 have
-i and j swapped).
-p_u moves at once; the summed gradients of the items' rows are sent, those of a consumed item with probability pi only,
-those of the others always. The server adds lr x what it gets. An exchange has one client (`cohort`), so an epoch is
-sequential; `rounds` counts epochs. T = 1 draws (user, item) uniformly over all positives as BPR does, any other T
-visits people in random order.
+i and j swapped). p_u moves at once; the summed gradients of the items' rows are sent, those of a consumed item with
+probability pi only, those of the others always. The server adds lr x what it gets. An exchange has one client
+(`cohort`), so an epoch is sequential; `rounds` counts epochs. T = 1 draws (user, item) uniformly over all positives as
+BPR does, any other T visits people in random order.
 
 *as_published*: T = X+/|U|, p_u moves once by the summed gradient, pi is drawn for each item in each exchange.
 *as_released*: T is her own count, p_u moves after each triple, pi is drawn for each triple. The released sampler tests
 indices instead of values and so may draw consumed items as negatives: a bug, not reproduced.
-*coterie*: p_u moves after each triple, and settings chosen on validation.
+*coterie*: p_u moves after each triple; the negative is the item she would rank highest of a few drawn (Zhang et al.
+2013), found on the device; the server steps by Adagrad, longer for rare items. Both matter most on sparse data.
 
 pi is a control over sharing, not privacy: a mask redrawn each time shows every consumed item in the end, if only by its
 never being a negative. `sharing=fixed-subset` draws the shared items once, and hidden ones may be drawn as negatives
 like any unseen item. Never-share items are treated so in both modes: they are never sent as consumed.
 
 Anelli, Deldjoo, Di Noia, Ferrara, Narducci: FedeRank: User Controlled Feedback with Federated Recommender Systems.
-ECIR 2021. Rendle et al.: BPR: Bayesian Personalized Ranking from Implicit Feedback. UAI 2009.
+ECIR 2021. Rendle et al.: BPR: Bayesian Personalized Ranking from Implicit Feedback. UAI 2009. Zhang, Chen, Wang, Yu:
+Optimizing Top-N Collaborative Filtering via Dynamic Negative Item Sampling. SIGIR 2013.
 """
 
 from __future__ import annotations
@@ -49,37 +50,48 @@ class Client(NamedTuple):
 @final
 @dataclass(frozen=True)
 class FedeRank(Federated):
-    dim: int = 20  # F: length of user and item vectors
+    dim: int = 64  # F: length of user and item vectors
     triples: int | Literal["average", "own"] = "average"  # T: a number, X+/|U| of the clients at hand, or her own count
     pi: float = 1.0  # share of the consumed items' updates that is sent; a person's own choice goes before it
     sharing: Literal["per-round", "fixed-subset"] = "per-round"  # the mask is drawn each time, or once for all
     mask: Literal["item", "triple"] = "item"  # per-round: pi is drawn for each item, or for each triple
     user_moves: Literal["once", "each"] = "each"  # p_u moves by the summed gradient, or after each triple
-    hardest: int = 1  # of so many unseen items drawn for a triple, the one she would rank highest is its negative
-    lr: float = 0.05  # alpha: step size of the client
-    lr_server: float | None = None  # step size of the server; None: as the client's
-    optimiser: Literal["sgd", "adagrad"] = "sgd"  # the server's step is the same for all rows, or longer for rare ones
-    first_square: float = 0.01  # adagrad: what the sums of squares begin with
-    reg: float = 0.05  # regularisation of user and consumed item, as a share of lr
-    reg_negative: float = 0.005  # regularisation of the item not consumed, as a share of lr
+    hardest: int = 4  # of so many unseen items drawn for a triple, the one she would rank highest is its negative
+    lr: float = 1.0  # alpha: step size of the client, over the square root of her history's length if rate_by_history
+    rate_by_history: bool = True
+    lr_server: float | None = 0.07  # step size of the server; None: as the client's
+    optimiser: Literal["sgd", "adagrad"] = (
+        "adagrad"  # the server's step is the same for all rows, or longer for rare ones
+    )
+    first_square: float = 0.1  # adagrad: what the sums of squares begin with
+    reg: float = 0.0075  # regularisation of user and consumed item, as a share of lr
+    reg_negative: float = 0.00075  # regularisation of the item not consumed, as a share of lr
     start: float = 0.1  # deviation of the first vectors and biases
 
     name: ClassVar[str] = "federank"
     citation: ClassVar[str] = "Anelli et al., FedeRank: User Controlled Feedback with Federated Recommenders, ECIR 2021"
     sends: ClassVar[str] = "gradients of sampled items' rows; of items she consumed, the share pi she chose"
     default_rounds: ClassVar[int] = 20  # epochs
-    default_cohort: ClassVar[float | int] = 1
+    default_cohort = 1
     draws_negatives: ClassVar[bool] = True
     home: ClassVar[str] = "federank"
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
-        "as_published": {"user_moves": "once", "mask": "item", "lr": 0.05},
-        "as_released": {"triples": "own", "user_moves": "each", "mask": "triple", "lr": 0.05},
-    }
+        "as_published": {
+            "dim": 20, "triples": "average", "user_moves": "once", "mask": "item", "hardest": 1, "lr": 0.05,
+            "rate_by_history": False, "lr_server": None, "optimiser": "sgd", "reg": 0.05, "reg_negative": 0.005,
+        },
+        "as_released": {
+            "dim": 20, "triples": "own", "user_moves": "each", "mask": "triple", "hardest": 1, "lr": 0.05,
+            "rate_by_history": False, "lr_server": None, "optimiser": "sgd", "reg": 0.05, "reg_negative": 0.005,
+        },
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.pi <= 1.0:
             raise CoterieError(f"pi is {self.pi}; it is a share of her items, so give a number from 0 to 1")
+        if self.hardest < 1:
+            raise CoterieError(f"hardest is {self.hardest}; at least 1 item must be drawn for a triple")
         if not isinstance(self.triples, str) and self.triples < 1:
             raise CoterieError(
                 f"triples is {self.triples}; T counts the triples of an exchange: 1 or more, average, own"
@@ -162,7 +174,7 @@ class FedeRank(Federated):
     def _settings(self) -> kernel.Settings:
         server = self.lr if self.lr_server is None else self.lr_server
         return kernel.Settings(
-            self.lr, server, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each",
+            server, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each",
             self.mask == "triple", self.hardest, self.sharing == "fixed-subset",
         )  # fmt: skip
 
@@ -184,9 +196,11 @@ class FedeRank(Federated):
         if history.sharing is not None:
             pi = np.where(np.isnan(history.sharing.pi), pi, history.sharing.pi)
             never = history.sharing.never
+        rate = self.lr / np.sqrt(np.maximum(lengths, 1)) if self.rate_by_history else np.full(len(lengths), self.lr)
         return kernel.People(
-            history.indptr, history.items, *history.forbidden, *never, pi, triples.astype(np.int64), history.keys
-        )
+            history.indptr, history.items, *history.forbidden, *never, pi, triples.astype(np.int64),
+            rate.astype(np.float32), history.keys,
+        )  # fmt: skip
 
 
 _NOTHING = np.empty(0, np.int32)

@@ -25,7 +25,6 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Settings(NamedTuple):
-    lr: float  # of the user vector
     lr_server: float
     reg: float  # of the user and of consumed items
     reg_negative: float
@@ -46,6 +45,7 @@ class People(NamedTuple):
     never_items: np.ndarray  # int32: ascending for each client
     pi: np.ndarray  # float64[n]
     triples: np.ndarray  # int64[n]: T
+    rate: np.ndarray  # float32[n]: step size of her vector
     keys: np.ndarray  # uint64[n]
 
 
@@ -137,7 +137,7 @@ def _client(i, exchange, seed, p, table, user, s, b, drawn, cursor):  # type: ig
     """One exchange of client i: her vector moves, rows and values of `b` are what she sends. Returns (rows, loss)."""
     f = np.float32
     m, k = table.shape[0], user.shape[1]
-    lr, reg, reg_negative = f(s.lr), f(s.reg), f(s.reg_negative)
+    lr, reg, reg_negative = p.rate[i], f(s.reg), f(s.reg_negative)
     first, own = p.indptr[i], p.indptr[i + 1] - p.indptr[i]
     state = rng.stream(seed, exchange, p.keys[i], rng.NEGATIVES)
     coins = rng.stream(seed, 0 if s.fixed else exchange, p.keys[i], rng.SHARING)

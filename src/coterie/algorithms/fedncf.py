@@ -65,7 +65,7 @@ class FedNCF(Federated):
         "coterie": {},
         "as_published": {
             "dim": 32, "negatives": 4, "epochs": 1, "batch": 256, "mean_loss": True, "start": 1.0, "lr_user": 7.9,
-            "lr_item": 8.0, "rate_by_items": True, "lr_network": 0.1, "aggregate": "mean",
+            "lr_item": 8.0, "rate_by_items": True, "lr_network": 1.0, "aggregate": "mean",
         },
     }  # fmt: skip
 

@@ -95,6 +95,7 @@ class FedRAP(Federated):
     name: ClassVar[str] = "fedrap"
     citation: ClassVar[str] = "Li, Long, Zhou, Federated Recommendation with Additive Personalization, ICLR 2024"
     draws_negatives: ClassVar[bool] = True
+    dense_unchanged: ClassVar[float] = 1.0  # `dense` is a factor on the rows she did not touch
     server_only: ClassVar[dict[str, Any]] = {"private": False}
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},

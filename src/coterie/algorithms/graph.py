@@ -360,7 +360,7 @@ def place(graph: Graph, tables: np.ndarray, rules: Rules, otherwise: np.ndarray)
         found[0, ~graph.known] = -np.inf
         near = choose(found, rules, graph.level[0]) & graph.known
         if near.any():
-            out[c] = mix(graph.uploads, near, 1 / near.sum(1, dtype=np.float32), ones, _many(rules))[0]
+            out[c] = mix(graph.uploads, near, 1 / near.sum(1, dtype=np.float32), ones, False)[0]
         else:
             out[c] = otherwise
     return out

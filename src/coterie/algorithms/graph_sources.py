@@ -45,7 +45,8 @@ def _random(source: str, n: int, density: float, seed: int) -> np.ndarray:
             f"graph={source}: {int(density * n * n / 2)} edges take networkx more than 2 GB; lower density below "
             f"{2 * _MOST_EDGES / n**2:.2f}"
         )
-    draw = int(rng.generator(seed, rng.GRAPH).integers(2**31))
+    draws = rng.generator(seed, rng.GRAPH)
+    draw = int(draws.integers(2**31))
     each = density * (n - 1)
     made: Any
     if source == "barabasi-albert":  # m edges for each newcomer give m (n - m) of n (n - 1) / 2: half at most
@@ -59,8 +60,10 @@ def _random(source: str, n: int, density: float, seed: int) -> np.ndarray:
     elif source == "erdos-renyi":
         made = nx.gnp_random_graph(n, density, seed=draw)
     else:
-        degree = min(max(1, round(each)), n - 1)
-        made = nx.random_regular_graph(degree - (n * degree) % 2, n, seed=draw)
+        # random offsets around a ring, in a random order: networkx's own way rejects for hours where links are many
+        offsets = draws.permutation(np.arange(1, (n + 1) // 2))[: max(1, round(each / 2))]
+        order = draws.permutation(n).tolist()
+        made = nx.relabel_nodes(nx.circulant_graph(n, offsets.tolist()), dict(enumerate(order)))
     found: np.ndarray = nx.to_numpy_array(made, dtype=np.float32, nodelist=range(n)) > 0
     return found
 

@@ -87,7 +87,7 @@ class Report(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Single uploads of a round, for servers that need more than their sum. Kept in parts: together they may be large."""
+    """Single uploads of a round, for servers that need more than their sum; in parts, since together they may be large."""
 
     ids: list[np.ndarray]  # int64[c]: whose uploads each part holds; ascending over all parts
     uploads: list[Upload]
@@ -153,6 +153,7 @@ class Federated(Algorithm):
     pieces: ClassVar[int] = 8  # into how many parts a cohort is cut for each thread; few where a part has a fixed cost
     newcomer_rounds: ClassVar[int] = 30  # how long a person who was not in training trains on her own
     most_in_chunk: ClassVar[int] = 256  # most clients in one call of the client step, where the engine may choose
+    dense_unchanged: ClassVar[float] = 0.0  # what `Upload.dense` holds of a client who changed nothing
     server_only: ClassVar[dict[str, Any]] = {}  # settings under which no private item table is used, where it has one
 
     @abstractmethod

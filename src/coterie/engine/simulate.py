@@ -20,7 +20,6 @@ UploadPath = Callable[[Upload, np.ndarray, int], Upload]  # (uploads, client ids
 Observer = Callable[[np.ndarray, Report], None]  # sees what stays on the devices: for the leak canary, never the server
 
 
-
 class Channel(NamedTuple):
     """What may stand between the clients and the server's step, beside the `UploadPath`; each part is optional."""
 
@@ -205,7 +204,7 @@ def _round(
     observe: Observer | None,
     channel: Channel,
 ) -> tuple[Any, np.ndarray, np.ndarray, float, float]:
-    chunks = _chunks(ids, history, threads, algorithm.most_in_chunk)
+    chunks = _chunks(ids, history, threads, algorithm.most_in_chunk, algorithm.pieces)
     sums: SimpleQueue[Sum] = SimpleQueue()
     made: list[Sum] = []
 
@@ -254,11 +253,11 @@ def _round(
     return received, losses, examples, up / len(ids), down / len(ids)
 
 
-def _chunks(ids: np.ndarray, history: History, threads: int, most: int = 256) -> list[np.ndarray]:
+def _chunks(ids: np.ndarray, history: History, threads: int, most: int = 256, pieces: int = 8) -> list[np.ndarray]:
     """Cut a cohort into parts of about equal work. No result depends on where the cuts are."""
     if not len(ids):
         return []
-    count = max(min(len(ids), wanted), -(-len(ids) // most))
+    count = max(min(len(ids), threads * pieces), -(-len(ids) // most))
     work = np.cumsum(history.lengths[ids] + 1)
     cuts = np.searchsorted(work, work[-1] * np.arange(1, count) / count)
     return [part for part in np.split(ids, np.unique(cuts)) if len(part)]

@@ -39,7 +39,7 @@ class Guard:
             raise CoterieError("noise needs a folder to keep its key in, or seeded_noise=True, which is not private")
         else:
             self.secret = Secret.in_file(home / "key")
-        neutral = float(getattr(algorithm, "dense_unchanged", 0.0))
+        neutral = algorithm.dense_unchanged
         self.neutral = neutral
         self.central: CentralNoise | None = None
         if spec.mechanism == "central":

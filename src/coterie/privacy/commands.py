@@ -92,7 +92,7 @@ def audit(
     for directory in directories:
         run = Run(directory)
         summary = run.summary if run.directory.summary_file.exists() else None
-        result = attack(run.path, run.algorithm, run.spec.seed, summary, rounds, users, seed)
+        result = attack(run.path, run.algorithm, summary, rounds, users, seed)
         tensors.write_json(out if out is not None and len(directories) == 1 else run.path / "audit.json", result)
         found.append(result)
     if plot is not None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from coterie.report.federank_study import Study
 
 Data = Annotated[str, typer.Option(help="A named data set, a file, or `synthetic`.")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for what was measured, JSON and HTML.")]
@@ -98,7 +101,7 @@ def table(
 def _study(
     data: str, out: Path, behaviour: str, epochs: int, triples: list[str] | None, lr: list[float] | None,
     protocol: str, seed: int, threads: int,
-):  # type: ignore[no-untyped-def] # fmt: skip
+) -> Study:  # fmt: skip
     from coterie.data import load
     from coterie.report.federank_study import Study
 
@@ -107,7 +110,7 @@ def _study(
     return Study(load(data), out, behaviour, epochs, asked, rates, protocol, seed, threads, print)
 
 
-def _print_points(found: dict) -> None:  # type: ignore[type-arg]
+def _print_points(found: dict[str, Any]) -> None:
     for one in found["points"]:
         test = one["test"]
         print(

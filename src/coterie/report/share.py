@@ -28,7 +28,8 @@ def would_share(run: Run, user: str, pi: float | None = None, never: Sequence[st
     if user not in data.user_number:
         raise CoterieError(f"user {user!r} is not among the {data.n_users} users of {data.name}; ids are text")
     number = data.user_number[user]
-    chooses = hasattr(algorithm, "pi")
+    usual = getattr(algorithm, "pi", None)  # only some systems let a person choose
+    chooses = usual is not None
     if not chooses and (pi is not None or never):
         raise CoterieError(f"{run.spec.algorithm} leaves her no choice of what to share; federank does")
     if pi is not None and not 0.0 <= pi <= 1.0:
@@ -61,7 +62,7 @@ def would_share(run: Run, user: str, pi: float | None = None, never: Sequence[st
     share = None
     if chooses:
         chosen = np.nan if history.sharing is None else history.sharing.pi[number]
-        share = float(algorithm.pi if np.isnan(chosen) else chosen)
+        share = float(usual if usual is not None and np.isnan(chosen) else chosen)
     return {
         "user": user,
         "algorithm": run.spec.algorithm,
@@ -109,7 +110,8 @@ def render(found: dict[str, Any], most: int = 40) -> Any:
     share = "" if found["pi"] is None else f", pi {found['pi']:g}"
     head = Text(
         f"{found['user']} ({found['algorithm']}{share}): {len(consumed)} updates of items she consumed and "
-        f"{len(others)} of items sent as unseen leave, {found['bytes']['up']:,} bytes up, {found['bytes']['down']:,} down"
+        f"{len(others)} of items sent as unseen leave; {found['bytes']['up']:,} bytes up, "
+        f"{found['bytes']['down']:,} down"
     )
     parts: list[Any] = [head]
     for title, rows, column in (

@@ -67,7 +67,7 @@ class NCF(Central):
     name: ClassVar[str] = "ncf"
     citation: ClassVar[str] = "He et al., Neural Collaborative Filtering, WWW 2017"
     sends: ClassVar[str] = "her whole history (central)"
-    default_rounds: ClassVar[int] = 30
+    default_rounds: ClassVar[int] = 50
     draws_negatives: ClassVar[bool] = True
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
 

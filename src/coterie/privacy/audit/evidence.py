@@ -33,8 +33,7 @@ def direction(values: np.ndarray) -> np.ndarray:
     The upload of one logistic step is nearly rank one: every row is a multiple of the user vector, positives one way,
     negatives the other; and there are more negatives.
     """
-    gram = values.astype(np.float64).T @ values.astype(np.float64)
-    vector: np.ndarray = np.linalg.eigh(gram)[1][:, -1]
+    vector: np.ndarray = np.linalg.eigh((values.T @ values).astype(np.float64))[1][:, -1].astype(np.float32)
     along = values @ vector
     return -vector if (along > 0).sum() > (along < 0).sum() else vector
 
@@ -79,7 +78,7 @@ def collect(directory: Path, most: int | None = None, users: int | None = None, 
 
 def _attacked(directory: Path, most: int | None, users: int | None, seed: int) -> np.ndarray:
     """int64[u]: users of whom something came, or a sample of them."""
-    found = np.unique(np.concatenate([np.unique(seen.ids) for seen in view.rounds(directory, most)]))
+    found = np.unique(np.concatenate(view.senders(directory, most)))
     if users is not None and users < len(found):
         found = np.sort(np.random.default_rng(seed).permutation(found)[:users])
     return found

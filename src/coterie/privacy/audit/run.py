@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.errors import CoterieError
 from coterie.privacy import view
 from coterie.privacy.audit import attacks, bound, shadow
 from coterie.privacy.audit.evidence import Evidence, collect
@@ -20,13 +21,23 @@ _RETRAINED = 200  # users the membership attack is run on: each costs a training
 def audit(
     directory: Path,
     algorithm: Any,
-    run_seed: int,
     summary: dict[str, Any] | None,
     rounds: int | None = None,
     users: int | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """JSON-ready: AUC, P@|pos|, TPR at 1 % FPR and uplift over popularity of each attack, on all and touched items."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise CoterieError("the audit needs scikit-learn and threadpoolctl: pip install 'coterie[privacy]'") from None
+    with threadpool_limits(1):  # thousands of small products: threads waiting for each other cost 70 times the work
+        return _audit(directory, algorithm, summary, rounds, users, seed)
+
+
+def _audit(
+    directory: Path, algorithm: Any, summary: dict[str, Any] | None, rounds: int | None, users: int | None, seed: int
+) -> dict[str, Any]:
     about = view.about(directory)
     indptr, items = view.truth(directory)
     seen = collect(directory, rounds, users, seed)

@@ -77,9 +77,9 @@ def with_popularity(shadow: np.ndarray, popular: np.ndarray, truth: np.ndarray, 
         if not known.any() or not target.any():
             continue
         best, weight = -np.inf, 0.0
-        for one in (0.0, 0.1, 0.3, 1.0, 3.0, 10.0):
+        plain = auc(base[known], truth[known])
+        for one in (0.0, 0.1, 0.5, 2.0, 10.0):
             values = auc(base[known] + one * shadow[known], truth[known])
-            plain = auc(base[known], truth[known])
             gain = np.nanmean(values - plain)
             error = np.nanstd(values - plain) / max(np.sqrt(known.sum()), 1)
             if (one == 0.0 or gain > 2 * error) and gain > best:  # only what surely helps
