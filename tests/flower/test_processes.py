@@ -118,8 +118,8 @@ def test_over_tls_with_the_server_killed_and_a_stranger_at_the_door(tmp_path: Pa
 
 def test_nodes_killed_stopped_and_back_again(tmp_path: Path) -> None:
     """kill -9 in mid-round, SIGSTOP past the deadline, a restart from disk: every round closes on the survivors."""
-    with running(tmp_path, small("fedrap"), rounds=500, min_nodes=2, deadline=8.0, patience=20, tls=False) as here:
-        here.round_done(1)
+    with running(tmp_path, small("fedrap"), rounds=500, min_nodes=2, deadline=10.0, patience=20, tls=False) as here:
+        here.until(lambda: bool(here.ledger.rounds()) and here.ledger.rounds()[-1]["nodes"] == 3)
         here.nodes[2].kill()
         after = len(here.ledger.rounds())
         here.round_done(after + 2)
