@@ -33,7 +33,7 @@ from coterie.engine.flower.store import NodeStore
 from coterie.protocol import Protocol
 from tests.flower.loop import simulated
 
-LONG = 240.0  # seconds after which a federation of these tests has hung
+LONG = 420.0  # seconds after which a federation of these tests has hung
 
 
 def world() -> coterie.Interactions:

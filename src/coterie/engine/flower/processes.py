@@ -148,7 +148,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_port(processes: Processes, host: str, port: int, seconds: float = 60.0) -> None:
+def wait_for_port(processes: Processes, host: str, port: int, seconds: float = 240.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         processes.check()
@@ -162,7 +162,7 @@ def tail(path: Path, lines: int = 15) -> str:
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else "(no log)"
 
 
-def call(command: list[str], home: Path, seconds: float = 90.0, **more: Any) -> str:
+def call(command: list[str], home: Path, seconds: float = 240.0, **more: Any) -> str:
     """Run one of Flower's commands to its end; its output is part of any error."""
     try:
         done = subprocess.run(
