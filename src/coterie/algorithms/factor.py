@@ -53,6 +53,7 @@ class Local(NamedTuple):
     sparse: float  # mu: weight of the penalty on C
     penalty: int  # NO_PENALTY, L1 (sub-gradient), L2 (squares) or SOFT_THRESHOLD (proximal step)
     tolerance: float  # stop when the running mean loss changes by less than this share; 0: never
+    own_items: bool = False  # D has rows for the client's own items only; elsewhere it is 0 and stays so
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})  # a callee inherits what it does not say; no reassociation here
@@ -210,7 +211,7 @@ def _fold(ids, indptr, items, counts, neg_indptr, neg_items, whole, position, ou
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _train(  # type: ignore[no-untyped-def]
     ids, indptr, all_rows, all_positive, all_negative, keys, seed, round_,
-    table, user, user_bias, start, scale, slot, used, pool, rate_user, s,
+    table, user, user_bias, start, scale, slot, used, pool, rate_user, s, rest,
     values, example, work, D, gu, shrinks, losses, sizes,
 ):  # fmt: skip
     """Train each client of a cohort. State arrays change in place; the movement of her rows fills `values`."""
@@ -223,6 +224,9 @@ def _train(  # type: ignore[no-untyped-def]
         n, size = len(rows), 0
         for t in range(n):
             size += int(positive[t] + negative[t])
+        hers = n  # how many rows have a part in D; her own items come first
+        while s.own_items and hers > 0 and positive[hers - 1] == f(0.0):
+            hers -= 1
         several = size > s.batch
         if several:  # one entry for each example: its row, and whether it is a positive
             e = 0
@@ -247,7 +251,7 @@ def _train(  # type: ignore[no-untyped-def]
                 if s.shared:
                     for d in range(table.shape[1]):
                         C[t, d] = table[j, d]
-                if s.private:
+                if s.private and t < hers:
                     row = pool[mine + slot[i, j]] if slot[i, j] >= 0 else start[j]
                     for d in range(k):
                         D[t, d] = old_scale * row[d]
@@ -274,14 +278,18 @@ def _train(  # type: ignore[no-untyped-def]
                     if first == 0:
                         gu[:] = f(0.0)
                         g_bias = f(0.0)
-                    loss, penalty, g = _step(
-                        first, last, C, D, u, gu, bias, positive, negative, work[0], b - a, fade, s,
-                        sweep == 0 or s.tolerance > 0.0,
-                    )  # fmt: skip
-                    g_bias += g
-                    if sweep == 0:
-                        losses[c] += loss
-                    running += loss + penalty * (b - a if s.mean else 1)
+                    for part in range(2):  # rows with D, then rows without
+                        begin, end = (first, min(last, hers)) if part == 0 else (max(first, hers), last)
+                        if begin >= end:
+                            continue
+                        loss, penalty, g = _step(
+                            begin, end, C, D, u, gu, bias, positive, negative, work[0], b - a, fade,
+                            s if part == 0 else rest, sweep == 0 or s.tolerance > 0.0,
+                        )  # fmt: skip
+                        g_bias += g
+                        if sweep == 0:
+                            losses[c] += loss
+                        running += loss + penalty * (b - a if s.mean else 1)
                     if last < n:
                         continue
                     seen += b - a
@@ -304,7 +312,7 @@ def _train(  # type: ignore[no-untyped-def]
             kept = f(shrink_item)
             for t in range(first, last):
                 j = rows[t]
-                if s.private:
+                if s.private and t < hers:
                     if slot[i, j] < 0:
                         slot[i, j] = used[i]
                         used[i] += 1
@@ -364,9 +372,9 @@ def train(
     _train(
         ids, indptr, rows, positive, negative, history.keys, seed, round_, download.table, user,
         user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot, store.used, store.pool,
-        rate_user.astype(np.float32), settings, values, np.empty(int(examples), np.int32),
-        np.empty((3, longest), np.float32), np.empty((longest if settings.private else 1, k), np.float32),
-        np.empty(k, np.float32), shrinks, losses, sizes,
+        rate_user.astype(np.float32), settings, settings._replace(private=False), values,
+        np.empty(int(examples), np.int32), np.empty((3, longest), np.float32),
+        np.empty((longest if settings.private else 1, k), np.float32), np.empty(k, np.float32), shrinks, losses, sizes,
     )  # fmt: skip
     if not settings.shared:
         indptr, rows, values = np.zeros(count + 1, np.int64), rows[:0], values[:0, :width]

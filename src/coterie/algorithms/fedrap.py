@@ -9,7 +9,7 @@ nobody twice running, prediction with the C_i a client trained last. The objecti
 diverges stops and says so. *as_released*: what the tables came from (the authors' public code): means over the batch,
 rates decaying by round and step, weight decay on every row, all clients, prediction with the new mean of C. The
 curriculum is computed there but never applied, so it is "fixed" here. *coterie*: FedMF's server-side Adam for C, and D
-as a small private correction.
+as a small private correction on her own items; docs/findings/private-table.md says why it is that small.
 
 A row of C that nobody has ever touched says nothing about its item (its start is noise), so such items are scored
 -inf: they are recommended to nobody until somebody's device has met them, as a positive or as a negative.
@@ -64,10 +64,11 @@ class FedRAP(Federated):
     lr_user: float = 0.2  # user step size, over the square root of the history's length if user_rate_by_history
     user_rate_by_history: bool = True
     lr_item: float = 0.008  # step size of C on the client
-    lr_own: float = 0.003  # step size of D
+    lr_own: float = 0.0005  # step size of D
     reg_user: float = 0.004  # weight decay of u
     reg_item: float = 0.08  # weight decay of C on the client
     reg_own: float = 0.1  # weight decay of D
+    own_items: bool = True  # D has rows for her own items only (all items where there is no C)
     decay_everywhere: bool = False  # weight decay also on rows outside the batch
     round_decay: float = 1.0  # all client rates are multiplied by this after each round
     step_decay: float = 1.0  # and by this after each step within a round
@@ -105,13 +106,14 @@ class FedRAP(Federated):
             "reg_user": 0.0, "reg_item": 0.0, "reg_own": 0.0, "apart": 1e-3, "sparse": 1e-3,
             "penalty": "soft-threshold", "whole": True, "curriculum": "tanh", "curriculum_form": "published",
             "predict_with": "trained", "never_twice_running": True, "default_cohort": 0.5, "aggregate": "mean",
+            "own_items": False,
         },
         "as_released": {
             "dim": 32, "negatives": 4, "epochs": 10, "batch": 2048, "mean_loss": True, "item_bias": False,
             "user_bias": True, "start": 1.0, "start_own": 1.0, "uniform_user": True, "lr_user": 0.5,
             "user_rate_by_history": False, "lr_item": 200.0, "lr_own": 200.0, "reg_user": 1e-4, "reg_item": 1e-4,
             "reg_own": 1e-4, "decay_everywhere": True, "round_decay": 0.97, "step_decay": 0.95, "apart": 0.1,
-            "sparse": 0.1, "tolerance": 1e-4, "aggregate": "mean",
+            "sparse": 0.1, "tolerance": 1e-4, "aggregate": "mean", "own_items": False,
         },
     }  # fmt: skip
 
@@ -128,6 +130,10 @@ class FedRAP(Federated):
     def __post_init__(self) -> None:
         if not (self.shared or self.private):
             raise ValueError("shared=False and private=False leave no item table at all; keep one of them")
+        if self.own_items and self.shared and self.start_own != 0:
+            raise ValueError(
+                f"start_own={self.start_own} with own_items: D is 0 outside her items; use 0, or own_items=false"
+            )
         if self.pool < 0 or self.send_above < 0:
             raise ValueError(f"pool={self.pool}, send_above={self.send_above}: neither can be below 0")
 
@@ -202,6 +208,7 @@ class FedRAP(Federated):
             everywhere=self.decay_everywhere, rate_item=self.lr_item * fade, rate_own=self.lr_own * fade,
             decay_user=self.reg_user, decay_item=self.reg_item, decay_own=self.reg_own, step_decay=self.step_decay,
             apart=self.apart * weight, sparse=sparse, penalty=_PENALTIES[self.penalty], tolerance=self.tolerance,
+            own_items=self.own_items and self.shared,
         )  # fmt: skip
 
     def server_step(self, server: Server, received: Sum, round_: int) -> Server:
