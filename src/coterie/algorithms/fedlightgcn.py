@@ -13,8 +13,8 @@ for all of hers, so propagation tells her items apart from others and not from e
 helps is that s describes her by her items.
 
 *coterie*: `plain`: e_j = C[j] / (K + 1) for her items as well. Otherwise training has an easy way out, making what her
-items share point along e_u: the loss goes to 0, C is hardly taught, and items she has not met gain nothing. And FedMF's
-server-side Adam. *as_published*: propagation as it stands, and the server adds the mean of the movements.
+items share point along e_u: the training loss falls far while the ranking of items she has not met gains less. And
+FedMF's server-side Adam. *as_published*: propagation as it stands, and the server adds the mean of the movements.
 
 Extension by Zhang et al. (GPFedRec, KDD 2024) of He et al.: LightGCN. SIGIR 2020.
 """
