@@ -79,7 +79,10 @@ def dense(n_items: int) -> Step:
         place = owners(upload) * n_items + upload.rows
         if len(place) == clients * n_items and (np.diff(place) > 0).all():
             return upload
-        np.add.at(table, place, upload.values)
+        if len(np.unique(place)) == len(place):  # the common case, and a hundred times as fast
+            table[place] = upload.values
+        else:
+            np.add.at(table, place, upload.values)
         rows = np.tile(np.arange(n_items, dtype=np.int32), clients)
         return Upload(np.arange(clients + 1, dtype=np.int64) * n_items, rows, table, upload.dense)
 

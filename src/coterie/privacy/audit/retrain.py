@@ -59,7 +59,11 @@ def retrain(
 
 def _table(rows: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     table = np.zeros((len(wanted), values.shape[1]))
-    np.add.at(table, np.searchsorted(wanted, rows), values)
+    place = np.searchsorted(wanted, rows)
+    if len(np.unique(place)) == len(place):  # the common case, and a hundred times as fast
+        table[place] = values
+    else:
+        np.add.at(table, place, values)
     return table
 
 
