@@ -151,6 +151,7 @@ class Federated(Algorithm):
     never_twice_running: bool = False  # who took part in a round rests in the next
     collects: ClassVar[bool] = False  # the server step needs single uploads, not their sum
     pieces: ClassVar[int] = 8  # into how many parts a cohort is cut for each thread; few where a part has a fixed cost
+    guides_newcomers: ClassVar[bool] = True  # others' taste reaches people outside training, beyond popularity
     newcomer_rounds: ClassVar[int] = 30  # how long a person who was not in training trains on her own
     most_in_chunk: ClassVar[int] = 256  # most clients in one call of the client step, where the engine may choose
     dense_unchanged: ClassVar[float] = 0.0  # what `Upload.dense` holds of a client who changed nothing
