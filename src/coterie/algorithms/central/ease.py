@@ -58,8 +58,8 @@ class EASE(Central):
         if history.n_items > MOST_ITEMS:
             gigabytes = 3 * 8 * history.n_items**2 / 1e9
             raise CoterieError(
-                f"ease inverts an items x items matrix: {history.n_items} items would take about {gigabytes:.0f} GB and "
-                f"hours. Above {MOST_ITEMS} items use itemknn or als, or keep only items with several interactions."
+                f"ease inverts an items x items matrix: {history.n_items} items would take about {gigabytes:.0f} GB "
+                f"and hours. Above {MOST_ITEMS} items use itemknn or als, or keep only items with several interactions."
             )
         return Server(np.zeros((history.n_items, history.n_items), np.float32))
 

@@ -90,9 +90,14 @@ def _one(values: Quality, base: Quality, seed: int) -> dict[str, Any]:
     mean, low, high = interval(values.auc, seed)
     uplift, least, most = interval(values.auc - base.auc, seed)
     return {
-        "auc": mean, "auc_interval": [low, high], "precision_at_positives": float(np.nanmean(values.precision)),
-        "tpr_at_1_percent_fpr": float(np.nanmean(values.caught)), "uplift": uplift, "uplift_interval": [least, most],
+        "auc": mean, "auc_interval": [low, high], "precision_at_positives": _mean(values.precision),
+        "tpr_at_1_percent_fpr": _mean(values.caught), "uplift": uplift, "uplift_interval": [least, most],
     }  # fmt: skip
+
+
+def _mean(values: np.ndarray) -> float:
+    """Over the users for whom there is a value; NaN where there is none."""
+    return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
 
 def _judged(
@@ -110,7 +115,13 @@ def _judged(
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
     """Without NaN, which JSON does not have: no user has both kinds among the candidates."""
-    return {key: None if isinstance(one, float) and one != one else one for key, one in found.items()}
+
+    def known(one: Any) -> Any:
+        if isinstance(one, list):
+            return [known(each) for each in one]
+        return None if isinstance(one, float) and one != one else one
+
+    return {key: known(one) for key, one in found.items()}
 
 
 def _some(values: Quality, who: np.ndarray) -> Quality:
