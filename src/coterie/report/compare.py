@@ -71,7 +71,7 @@ def render(rows: list[dict[str, Any]]) -> Any:
         title=f"{', '.join(datasets.values())}: test metrics at the best validation round", title_justify="left"
     )
     table.add_column("system")
-    for heading in ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull", "leak canary\n/ chance",
+    for heading in ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull", "canary\n/chance",
                     "sent up\na round", "train"):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:
@@ -82,7 +82,7 @@ def render(rows: list[dict[str, Any]]) -> Any:
             name += f" [{row['protocol']}]"
         if len(datasets) > 1:
             name += f" on {row['data']}"
-        canary = "" if row["canary"] is None else f"{row['canary']['HR@10']:.2f} / {row['canary']['chance']:.2f}"
+        canary = "" if row["canary"] is None else f"{row['canary']['HR@10']:.2f}/{row['canary']['chance']:.2f}"
         cells = [_figure(row[f"{kind}.{metric}"]) for kind, metric in COLUMNS]
         up = size(row["bytes_up"]) if row["bytes_up"] else "central" if "central" in row["sends"] else "-"
         mark = "" if row["valid"] else " INVALID"
