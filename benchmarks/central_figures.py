@@ -2,7 +2,8 @@
 
     python -m benchmarks.central_figures RUNS docs/findings/central.json [NAME ...]
 
-RUNS is a folder of run directories; a finished one is not run again. Names pick some of the runs.
+RUNS is a folder of run directories; a finished one is not run again. Names pick some of the runs. A run that was
+stopped is listed with `finished: false` and its best evaluated round so far; `coterie resume` goes on with it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+BEYOND = ("Precision@10", "Recall@10", "F1@10", "Coverage@10", "1-Gini@10")
 WIDE = "--set dim=256 --set reg=0 --set layers=1 --set batch=8192 --rounds 60 --evaluate-every 15"
 
 RUNS = {
@@ -38,6 +40,8 @@ RUNS = {
     "lightgcn-aiv-everything": "--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap "
     "--set graph=everything",
     "lightgcn-wide-paper": f"--algorithm lightgcn --data ml-100k --protocol paper:fedrap {WIDE}",
+    "lightgcn-wide-everything": "--algorithm lightgcn --data ml-100k --protocol paper:fedrap --set graph=everything "
+    + WIDE,
     "lightgcn-wide-clean": f"--algorithm lightgcn --data ml-100k {WIDE}",
     # FedeRank's table
     "userknn-adm-federank": "--algorithm userknn --data amazon-digital-music --protocol paper:federank",
@@ -57,20 +61,42 @@ RUNS = {
 def gather(summary: dict[str, Any], command: str) -> dict[str, Any]:
     """What a table needs of a run's summary."""
     test, selected = summary["metrics"]["test"], summary["metrics"]["validation"]
-    beyond = ("Precision@10", "Recall@10", "F1@10", "Coverage@10", "1-Gini@10")
     return {
         "command": command,
+        "finished": True,
         "best_round": summary["best_round"],
         "rounds": summary["rounds"],
         "test": {kind: {key: test[kind][key] for key in ("HR@10", "NDCG@10")} for kind in ("sampled", "full")},
         "validation_full_NDCG@10": selected["full"]["NDCG@10"],
-        "full": {key: test["full"][key] for key in beyond},
+        "full": {key: test["full"][key] for key in BEYOND},
         "best_test_sampled_HR@10": summary.get("best_test", {}).get("test", {}).get("sampled", {}).get("HR@10"),
         "canary": summary["canary"],
         "valid": summary["valid"],
         "warning": summary.get("warning"),
         "settings": summary["settings"],
         "seed": summary["seed"],
+    }
+
+
+def so_far(run: Path, command: str) -> dict[str, Any] | None:
+    """The best evaluated round of a run that was stopped, by the protocol's own rule."""
+    if not (run / "rounds.jsonl").exists():
+        return None
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    measured = [one for one in lines if "validation" in one]
+    if not measured:
+        return None
+    spec = json.loads((run / "spec.json").read_text())
+    kind, metric = spec["protocol"]["select_by"], spec["protocol"]["select_metric"]
+    best = max(measured, key=lambda one: one["validation"][kind][metric])
+    return {
+        "command": command,
+        "finished": False,
+        "rounds_done": lines[-1]["round"],
+        "rounds": spec["rounds"],
+        "best_round": best["round"],
+        "test": {key: {name: best["test"][key][name] for name in ("HR@10", "NDCG@10")} for key in ("sampled", "full")},
+        "full": {name: best["test"]["full"][name] for name in BEYOND},
     }
 
 
@@ -81,11 +107,13 @@ def main(folder: Path, out: Path, names: list[str]) -> None:
             subprocess.run([*command, "--quiet", "--keep", "nothing", "--out", str(folder / name)], check=True)
     found = {}
     for name, arguments in RUNS.items():
-        path = folder / name / "summary.json"
-        if path.exists():
-            found[name] = gather(json.loads(path.read_text()), f"coterie run {arguments}")
+        path, command = folder / name / "summary.json", f"coterie run {arguments}"
+        one = gather(json.loads(path.read_text()), command) if path.exists() else so_far(folder / name, command)
+        if one is not None:
+            found[name] = one
     out.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{len(found)} of {len(RUNS)} runs in {out}")
+    done = sum(one["finished"] for one in found.values())
+    print(f"{done} of {len(RUNS)} runs finished, {len(found) - done} stopped on the way: {out}")
 
 
 if __name__ == "__main__":
