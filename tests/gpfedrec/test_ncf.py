@@ -44,11 +44,11 @@ def _batches(history: History, drawn: Ragged, client: int, s: ncf.Local) -> list
     own = slice(history.indptr[client], history.indptr[client + 1])
     items = np.concatenate([np.repeat(history.items[own], history.counts[own].astype(int)), drawn.of(client)])
     labels = np.arange(len(items)) < len(items) - len(drawn.of(client))
-    state, found = rng.stream(7, 2, history.keys[client], rng.SHUFFLE), []
+    state, found = np.uint64(rng.stream(7, 2, history.keys[client], rng.SHUFFLE)), []
     for _ in range(s.passes):
         if len(items) > s.batch:
             for e in range(len(items) - 1, 0, -1):
-                state = rng.after(state)
+                state = np.uint64(rng.after(state))  # a plain int may count as signed
                 other = rng.below(state, e + 1)
                 items[[e, other]], labels[[e, other]] = items[[other, e]], labels[[other, e]]
         cuts = range(0, len(items), s.batch)
@@ -65,11 +65,11 @@ def test_kernel_equals_reference(changes: dict[str, Any]) -> None:
     own = np.full((5, 20, DIM), np.nan, np.float32)
     towards = mine["towards"] if s.pull else None
     ncf.train(
-        ids, history, drawn, mine["table"], towards, mine["user"], mine["network"], ids, own, sizes, s, 2, 7
+        ids, history, drawn, mine["table"], towards, mine["user"], mine["network"], ids, own, ids, sizes, s, 2, 7
     )  # fmt: skip
     again = {name: value.copy() for name, value in start.items()}
     moved, report = ncf.train(
-        ids, history, drawn, again["table"], towards, again["user"], again["network"], ids, None, sizes, s, 2, 7
+        ids, history, drawn, again["table"], towards, again["user"], again["network"], ids, None, ids, sizes, s, 2, 7
     )
     for client in ids:
         q, u, theta = ncf.train_numpy(

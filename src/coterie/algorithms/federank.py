@@ -156,7 +156,7 @@ class FedeRank(Federated):
         examples = times * people.triples
         indptr = np.concatenate(([0], np.cumsum(examples)))
         room = kernel.buffers(len(table), int(people.triples.max(initial=1)), table.shape[1])
-        drawn, loss, touched, up = kernel.walk(
+        drawn, loss, touched, up, _ = kernel.walk(
             visits, first, seed, people, table, squares, clients.user, self._settings(), room, indptr
         )
         ids = np.flatnonzero(times)

@@ -21,6 +21,7 @@ from coterie.ragged import Ragged, ragged
 
 # Reassociation lets the compiler use vector instructions in sums; NaN keeps its meaning, so divergence is seen.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
+_AHEAD = 8  # visits
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -60,6 +61,7 @@ class Buffers(NamedTuple):
     values: np.ndarray  # float32[slots, dim + 1]: what is sent
     user: np.ndarray  # float32[dim]: the user vector as the round began
     step: np.ndarray  # float32[dim]: the user's summed gradient
+    diff: np.ndarray  # float32[dim]: q_i - q_j of one triple
 
 
 def buffers(n_items: int, most_triples: int, width: int) -> Buffers:
@@ -68,21 +70,19 @@ def buffers(n_items: int, most_triples: int, width: int) -> Buffers:
     return Buffers(
         np.full((2, n_items), -1, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int8), np.empty(slots, f),
         np.empty(slots, f), np.empty((slots, width), f), np.empty(width - 1, f), np.empty(width - 1, f),
+        np.empty(width - 1, f),
     )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
 def _holds(items, first, last, item):  # type: ignore[no-untyped-def]
-    """Is `item` in the ascending items[first:last]?"""
-    while first < last:
-        middle = (first + last) >> 1
-        if items[middle] < item:
-            first = middle + 1
-        elif items[middle] > item:
-            last = middle
-        else:
-            return True
-    return False
+    """Is `item` in the ascending items[first:last]? Halving without a branch: a processor guesses these wrong."""
+    left = last - first
+    while left > 1:
+        half = left >> 1
+        first += half if items[first + half] <= item else 0
+        left -= half
+    return left == 1 and items[first] == item
 
 
 @njit(nogil=True, cache=True)
@@ -91,123 +91,146 @@ def chosen(stream, number, pi):  # type: ignore[no-untyped-def]
     return rng.uniform(stream + _GOLDEN * np.uint64(number + 1)) < pi
 
 
-@njit(nogil=True, cache=True)
-def _unseen(p, i, item, coins, s):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True, inline="always")
+def _unseen(item, coins, pi, fixed, items, first, last, avoid, avoid_first, avoid_last, never, never_first, never_last):  # type: ignore[no-untyped-def]
     """May `item` be drawn as a negative? Never-share items, and hidden ones of a fixed subset, look like any other."""
-    if not _holds(p.avoid_items, p.avoid_indptr[i], p.avoid_indptr[i + 1], item):
-        return True
-    if _holds(p.never_items, p.never_indptr[i], p.never_indptr[i + 1], item):
-        return True
-    return s.fixed and _holds(p.items, p.indptr[i], p.indptr[i + 1], item) and not chosen(coins, item, p.pi[i])
+    return (
+        not _holds(avoid, avoid_first, avoid_last, item)
+        or _holds(never, never_first, never_last, item)
+        or (fixed and _holds(items, first, last, item) and not chosen(coins, item, pi))
+    )
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _negative(p, i, state, coins, table, now, s):  # type: ignore[no-untyped-def]
-    """An unseen item: a uniform draw, or the one she would rank highest of several draws."""
-    k, best, top = len(now), np.int64(0), np.float32(-np.inf)
-    for _ in range(s.hardest):
-        state = rng.after(state)
-        item = rng.below(state, len(table))
-        while not _unseen(p, i, item, coins, s):
-            state = rng.after(state)
-            item = rng.below(state, len(table))
-        if s.hardest == 1:
-            return item, state
-        x = table[item, k]
-        for d in range(k):
-            x += now[d] * table[item, d]
-        if not x <= top:  # also where a diverged model gives NaN
-            best, top = item, x
-    return best, state
-
-
-@njit(nogil=True, cache=True)
-def _slot(b, n, role, item):  # type: ignore[no-untyped-def]
-    """The slot of an item in this exchange, and how many slots there are now."""
-    t = b.place[role, item]
-    if t < 0:
-        t = np.int32(n)
-        b.place[role, item], b.rows[t], b.role[t], b.pull[t], b.count[t] = t, item, role, 0.0, 0.0
-        n += 1
-    return t, n
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _client(i, exchange, seed, p, table, user, s, b, drawn, cursor):  # type: ignore[no-untyped-def]
-    """One exchange of client i: her vector moves, rows and values of `b` are what she sends. Returns (rows, loss)."""
+# Inlined, and with its arrays as plain arguments: handing over tuples of two dozen arrays for each client would cost
+# more than a triple does.
+@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+def _client(
+    i, exchange, seed, indptr, items, avoid_indptr, avoid, never_indptr, never, pi_of, triples, rates, keys,
+    table, user, s,
+    place, rows, roles, pull, count, values, now, step, diff, drawn, cursor,
+):  # type: ignore[no-untyped-def] # fmt: skip
+    """One exchange of client i: her vector moves, `rows` and `values` are what she sends. Returns (rows, loss)."""
     f = np.float32
-    m, k = table.shape[0], user.shape[1]
-    lr, reg, reg_negative = p.rate[i], f(s.reg), f(s.reg_negative)
-    first, own = p.indptr[i], p.indptr[i + 1] - p.indptr[i]
-    state = rng.stream(seed, exchange, p.keys[i], rng.NEGATIVES)
-    coins = rng.stream(seed, 0 if s.fixed else exchange, p.keys[i], rng.SHARING)
-    now, step, n, loss = b.user, b.step, 0, 0.0
+    m, k = np.int64(table.shape[0]), user.shape[1]
+    fixed, mask_each, moves_each, hardest = s.fixed, s.mask_each, s.moves_each, s.hardest
+    reg, reg_negative = f(s.reg), f(s.reg_negative)
+    lr, pi, own = rates[i], pi_of[i], indptr[i + 1] - indptr[i]
+    first, last, avoid_first, avoid_last = indptr[i], indptr[i + 1], avoid_indptr[i], avoid_indptr[i + 1]
+    never_first, never_last = never_indptr[i], never_indptr[i + 1]
+    state = rng.stream(seed, exchange, keys[i], rng.NEGATIVES)
+    coins = keys[i]
+    if pi < 1.0:  # the coins of somebody who shares everything need no drawing
+        coins = rng.stream(seed, 0 if fixed else exchange, keys[i], rng.SHARING)
+    n, loss = 0, 0.0
     for d in range(k):
-        now[d], step[d] = user[i, d], f(0.0)
-    for t in range(p.triples[i]):
+        now[d] = user[i, d]
+        step[d] = f(0.0)
+    for t in range(triples[i]):
         state = rng.after(state)
-        liked = p.items[first + rng.below(state, own)]
-        other, state = _negative(p, i, state, coins, table, now, s)
+        liked = np.int64(items[first + rng.below(state, own)])
+        other, top = np.int64(0), f(-np.inf)
+        for draw in range(hardest):
+            state = rng.after(state)
+            item = rng.below(state, m)
+            while not _unseen(
+                item,
+                coins,
+                pi,
+                fixed,
+                items,
+                first,
+                last,
+                avoid,
+                avoid_first,
+                avoid_last,
+                never,
+                never_first,
+                never_last,
+            ):
+                state = rng.after(state)
+                item = rng.below(state, m)
+            if hardest > 1:  # the one she would rank highest
+                x = table[item, k]
+                for d in range(k):
+                    x += now[d] * table[item, d]
+                if draw == 0 or not x <= top:  # also where a diverged model gives NaN
+                    other, top = item, x
+            else:
+                other = item
         drawn[cursor + t] = other
         x = table[liked, k] - table[other, k]
         for d in range(k):
-            x += now[d] * (table[liked, d] - table[other, d])
-        g = f(1.0) / (f(1.0) + np.exp(x))
-        loss += np.log1p(np.exp(-abs(x))) + max(-x, f(0.0))
-        sent = chosen(coins, m + t if s.mask_each and not s.fixed else liked, p.pi[i]) and not _holds(
-            p.never_items, p.never_indptr[i], p.never_indptr[i + 1], liked
-        )
+            diff[d] = table[liked, d] - table[other, d]
+            x += now[d] * diff[d]
+        e = np.exp(-abs(x))
+        g = (e if x > f(0.0) else f(1.0)) / (f(1.0) + e)  # 1 - sigma(x)
+        loss += np.log1p(e) + max(-x, f(0.0))
+        sent = pi >= 1.0 or chosen(coins, m + t if mask_each and not fixed else liked, pi)
+        sent = sent and not _holds(never, never_first, never_last, liked)
         for role in range(2 if sent else 1):
-            before = n
-            slot, n = _slot(b, n, role, liked if role else other)
-            b.pull[slot] += g
-            b.count[slot] += f(1.0)
-            if s.moves_each:
-                if n > before:
-                    b.values[slot, :k] = f(0.0)
+            j = liked if role else other
+            slot = place[role, j]
+            if slot < 0:
+                slot = np.int32(n)
+                place[role, j], rows[n], roles[n], pull[n], count[n] = n, j, role, f(0.0), f(0.0)
+                if moves_each:
+                    values[n] = f(0.0)
+                n += 1
+            pull[slot] += g
+            count[slot] += f(1.0)
+            if moves_each:
                 for d in range(k):
-                    b.values[slot, d] += g * now[d]
-        if s.moves_each:
+                    values[slot, d] += g * now[d]
+        if moves_each:
             for d in range(k):
-                now[d] += lr * (g * (table[liked, d] - table[other, d]) - reg * now[d])
+                now[d] += lr * (g * diff[d] - reg * now[d])
         else:
             for d in range(k):
-                step[d] += g * (table[liked, d] - table[other, d])
+                step[d] += g * diff[d]
     for t in range(n):
-        j, sign, decay = b.rows[t], f(1.0) if b.role[t] else f(-1.0), reg if b.role[t] else reg_negative
-        b.place[b.role[t], j] = -1
-        if s.moves_each:
+        j, sign, decay = np.int64(rows[t]), f(-1.0), reg_negative * count[t]
+        if roles[t]:
+            sign, decay = f(1.0), reg * count[t]
+        place[roles[t], j] = -1
+        if moves_each:
             for d in range(k):
-                b.values[t, d] = sign * b.values[t, d] - decay * b.count[t] * table[j, d]
+                values[t, d] = sign * values[t, d] - decay * table[j, d]
         else:
+            weight = sign * pull[t]
             for d in range(k):
-                b.values[t, d] = sign * b.pull[t] * now[d] - decay * b.count[t] * table[j, d]
-        b.values[t, k] = sign * b.pull[t]
-    shrink = lr * reg * f(p.triples[i])
+                values[t, d] = weight * now[d] - decay * table[j, d]
+        values[t, k] = sign * pull[t]
+    shrink = lr * reg * f(triples[i])
     for d in range(k):
-        user[i, d] = now[d] if s.moves_each else now[d] + lr * step[d] - shrink * now[d]
+        user[i, d] = now[d] if moves_each else now[d] + lr * step[d] - shrink * now[d]
     return n, loss
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=_FAST)
 def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped-def]
     """One exchange of a cohort, everybody from the same table. Rows go in ascending order, which tells nothing."""
+    own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys = p
+    place, slot_rows, roles, pull, count, slot_values, now, step, diff = b
     neg_indptr = np.zeros(len(ids) + 1, np.int64)
     for c in range(len(ids)):
-        neg_indptr[c + 1] = neg_indptr[c] + p.triples[ids[c]]
+        neg_indptr[c + 1] = neg_indptr[c] + triples[ids[c]]
     drawn = np.empty(neg_indptr[-1], np.int32)
     indptr = np.zeros(len(ids) + 1, np.int64)
     rows = np.empty(2 * neg_indptr[-1], np.int32)
     values = np.empty((2 * neg_indptr[-1], table.shape[1]), np.float32)
     losses, sizes = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
     for c in range(len(ids)):
-        n, loss = _client(ids[c], exchange, seed, p, table, user, s, b, drawn, neg_indptr[c])
-        sizes[c] = p.triples[ids[c]]
+        n, loss = _client(
+            ids[c], exchange, seed, own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys,
+            table, user, s,
+            place, slot_rows, roles, pull, count, slot_values, now, step, diff, drawn, neg_indptr[c],
+        )  # fmt: skip
+        sizes[c] = triples[ids[c]]
         losses[c] = loss / max(sizes[c], 1)
-        order = np.argsort(b.rows[:n])
+        order = np.argsort(slot_rows[:n])
         for t in range(n):
-            rows[indptr[c] + t] = b.rows[order[t]]
-            values[indptr[c] + t] = b.values[order[t]]
+            rows[indptr[c] + t] = slot_rows[order[t]]
+            values[indptr[c] + t] = slot_values[order[t]]
         indptr[c + 1] = indptr[c] + n
     return indptr, rows[: indptr[-1]].copy(), values[: indptr[-1]].copy(), losses, sizes, neg_indptr, drawn
 
@@ -215,28 +238,42 @@ def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def walk(visits, exchange, seed, p, table, squares, user, s, b, neg_indptr):  # type: ignore[no-untyped-def]
     """Exchange after exchange with one client each; table and squares move in place. Negatives come by client."""
-    f = np.float32
-    m, width, lr = table.shape[0], table.shape[1], f(s.lr_server)
+    own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys = p
+    place, rows, roles, pull, count, values, now, step, diff = b
+    lr = np.float32(s.lr_server)
+    m, width, adagrad = table.shape[0], table.shape[1], len(squares) > 0
     cursor = neg_indptr[:-1].copy()
     drawn = np.empty(neg_indptr[-1], np.int32)
     losses, touched, bytes_up = np.zeros(len(cursor)), np.zeros(m, np.int64), 0
+    warm = np.float32(0.0)  # sum of what was only touched: returned, so that the compiler keeps the touching
     for v in range(len(visits)):
         i = visits[v]
-        n, loss = _client(i, exchange + v, seed, p, table, user, s, b, drawn, cursor[i])
-        cursor[i] += p.triples[i]
+        if v + _AHEAD < len(visits):  # with T = 1 waiting for memory would take most of the time: ask for it early
+            soon = visits[v + _AHEAD]
+            near = visits[v + _AHEAD // 2]
+            warm += user[soon, 0] + user[soon, user.shape[1] - 1] + np.float32(own_indptr[soon] + avoid_indptr[soon])
+            warm += rates[soon] + np.float32(pi[soon] + triples[soon] + cursor[soon])
+            warm += np.float32(avoid[(avoid_indptr[near] + avoid_indptr[near + 1]) >> 1])
+            warm += np.float32(own[own_indptr[near]])
+        n, loss = _client(
+            i, exchange + v, seed, own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys,
+            table, user, s,
+            place, rows, roles, pull, count, values, now, step, diff, drawn, cursor[i],
+        )  # fmt: skip
+        cursor[i] += triples[i]
         losses[i] += loss
         bytes_up += min(n * (4 + 4 * width), m * 4 * width)
         for t in range(n):
-            j = b.rows[t]
+            j = np.int64(rows[t])
             touched[j] += 1
-            if len(squares):
+            if adagrad:
                 for d in range(width):
-                    squares[j, d] += b.values[t, d] ** 2
-                    table[j, d] += lr * b.values[t, d] / np.sqrt(squares[j, d])
+                    squares[j, d] += values[t, d] ** 2
+                    table[j, d] += lr * values[t, d] / np.sqrt(squares[j, d])
             else:
                 for d in range(width):
-                    table[j, d] += lr * b.values[t, d]
-    return drawn, losses, touched, bytes_up
+                    table[j, d] += lr * values[t, d]
+    return drawn, losses, touched, bytes_up, warm
 
 
 @njit(nogil=True, cache=True)

@@ -39,7 +39,7 @@ class Client(NamedTuple):
 @dataclass(frozen=True)
 class FedMF(Federated):
     dim: int = 32  # length of user and item vectors
-    negatives: int = 16  # sampled negatives for each positive, redrawn each round
+    negatives: int = 8  # sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     batch: int = 1 << 20  # most rows in one local gradient step
     loss: Literal["bce", "squared"] = "bce"  # logistic loss, or squared error

@@ -100,9 +100,9 @@ class FedNCF(Federated):
             rate_item=self.lr_item * (history.n_items if self.rate_by_items else 1), rate_network=self.lr_network,
             decay_user=self.reg_user, decay_item=self.reg_item, decay_network=self.reg_network, pull=0.0,
         )  # fmt: skip
-        networks = np.tile(download.dense, (len(ids), 1))
+        networks, place = np.tile(download.dense, (len(ids), 1)), np.arange(len(ids))
         moved, report = ncf.train(
-            ids, history, drawn, download.table, None, clients.user, networks, np.arange(len(ids)), None,
+            ids, history, drawn, download.table, None, clients.user, networks, place, None, place,
             np.array(self.sizes), settings, round_, seed,
         )  # fmt: skip
         return Upload(*moved, networks - download.dense), report

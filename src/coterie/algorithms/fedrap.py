@@ -52,7 +52,7 @@ class Client(NamedTuple):
 @dataclass(frozen=True)
 class FedRAP(Federated):
     dim: int = 32  # length of user and item vectors
-    negatives: int = 16  # distinct sampled negatives for each positive, redrawn each round
+    negatives: int = 8  # distinct sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     batch: int = 1 << 20  # most rows in one local gradient step
     mean_loss: bool = False  # gradients are means over the batch, not sums

@@ -42,9 +42,9 @@ class Server(NamedTuple):
 class Client(NamedTuple):
     user: np.ndarray  # float32[n, dim]: p
     network: np.ndarray  # float32[n, parameters]: the score function
-    own: np.ndarray  # float32[n, m, dim]: q as last trained
+    own: np.ndarray  # float32[n, m, dim]: q as last trained, where it is needed to score; else [n, 0, dim]
     held: np.ndarray  # bool[n, m] in the storage-saving mode: the items she holds; else empty
-    number: np.ndarray  # int64[n]: hers in the server's graph; -1 for somebody who was not in training
+    views: np.ndarray  # float32[n, m, dim] for people who were not in training: what the server sent; else empty
 
 
 @final
@@ -88,6 +88,7 @@ class GPFedRec(Federated):
     collects: ClassVar[bool] = True
     pieces: ClassVar[int] = 2
     home: ClassVar[str] = "gpfedrec"
+    server_only: ClassVar[dict[str, Any]] = {"scored": "shared", "reg": 0.0, "storage": 0}
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
         "as_published": {
@@ -101,6 +102,11 @@ class GPFedRec(Federated):
             "similarity": "cosine-distance", "scored": "own", "reg_user": 0.0, "reg_item": 0.0, "reg_network": 0.0,
         },
     }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        graph.check(self.rules, self.interval)
+        if self.graph.startswith("oracle-"):  # wherever the run says what leaves the devices, it says this
+            object.__setattr__(self, "sends", "ORACLE GRAPH: the server was given everybody's raw history to draw it")
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -117,6 +123,11 @@ class GPFedRec(Federated):
     def linked(self) -> bool:
         """Whether anything depends on the graph; it does not in the PSF ablation."""
         return self.reg > 0 or self.shared != "mean" or self.scored == "view"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a client keeps her table from round to round."""
+        return self.scored == "own" or self.storage > 0
 
     def _first_table(self, n_items: int, seed: int) -> np.ndarray:
         draws = rng.generator(seed, rng.ITEM_START)
@@ -136,18 +147,20 @@ class GPFedRec(Federated):
         n, draws = history.n_clients, rng.generator(seed, rng.USER_START)  # one start for all: from the shared seed
         user = np.tile((self.start * draws.standard_normal(self.dim)).astype(np.float32), (n, 1))
         network = np.tile(mlp.start(self.sizes, draws), (n, 1))
-        own = np.empty((n, history.n_items, self.dim), np.float32)
-        own[:] = self._first_table(history.n_items, seed)
+        own = np.empty((n, history.n_items if self.keeps else 0, self.dim), np.float32)
+        if self.keeps:
+            own[:] = self._first_table(history.n_items, seed)
         held = np.zeros((n, history.n_items) if self.storage else (0, 0), bool)
         if self.storage:
             everybody = np.arange(n)
             pool = negatives.draw(history, everybody, self.storage, seed, 0)
             held[np.repeat(everybody, pool.lengths), pool.items] = True
             held[np.repeat(everybody, history.lengths), history.items] = True
-        return Client(user, network, own, held, np.arange(n))
+        return Client(user, network, own, held, np.empty((0, 0, 0), np.float32))
 
     def download(self, server: Server, ids: np.ndarray, round_: int) -> Download:
-        views = graph.views(server.graph, ids, self.rules, server.table) if self.reg > 0 else None
+        sent = self.reg > 0 or self.scored == "view" or self.storage > 0
+        views = graph.views(server.graph, ids, self.rules, server.table) if sent else None
         rows = None
         if self.storage:  # before her first upload she is sent everything
             rows = np.where(server.graph.known[ids], server.held[ids].sum(1), len(server.table))
@@ -164,11 +177,15 @@ class GPFedRec(Federated):
             rate_network=self.lr_network, decay_user=self.reg_user, decay_item=self.reg_item,
             decay_network=self.reg_network, pull=2 * self.reg / (m * self.dim),
         )  # fmt: skip
+        tables, slot = clients.own, ids
+        if not self.keeps:
+            tables, slot = np.empty((len(ids), m, self.dim), np.float32), np.arange(len(ids))
+        towards = download.own if self.reg > 0 else None
         _, report = ncf.train(
-            ids, history, drawn, download.table, download.own, clients.user, clients.network, ids, clients.own,
+            ids, history, drawn, download.table, towards, clients.user, clients.network, ids, tables, slot,
             np.array(self.sizes), settings, round_, seed,
         )  # fmt: skip
-        return self._upload(clients, ids, history, round_, seed), report
+        return self._upload(clients, tables, slot, ids, history, round_, seed), report
 
     def _within_held(self, history: History, clients: Client, ids: np.ndarray) -> History:
         """In the storage-saving mode negatives come from the items she holds beside her own."""
@@ -180,16 +197,19 @@ class GPFedRec(Federated):
         indptr = np.searchsorted(owner, np.arange(len(mine) + 1))
         return history._replace(forbidden=Ragged(indptr, items.astype(np.int32)))
 
-    def _upload(self, clients: Client, ids: np.ndarray, history: History, round_: int, seed: int) -> Upload:
-        m, first, last = history.n_items, int(ids[0]), int(ids[-1]) + 1
+    def _upload(
+        self, clients: Client, tables: np.ndarray, slot: np.ndarray, ids: np.ndarray, history: History, round_: int,
+        seed: int,
+    ) -> Upload:  # fmt: skip
+        m, first, last = history.n_items, int(slot[0]), int(slot[-1]) + 1
         nothing = np.empty((len(ids), 0), np.float32)
         if self.storage:
             owner, rows = np.nonzero(clients.held[ids])
             indptr = np.searchsorted(owner, np.arange(len(ids) + 1))
-            upload = Upload(indptr, rows.astype(np.int32), clients.own[ids[owner], rows], nothing)
+            upload = Upload(indptr, rows.astype(np.int32), tables[slot[owner], rows], nothing)
         else:  # a view where it can be one: n x m x dim numbers must not be there a third time
-            tables = clients.own[first:last] if last - first == len(ids) else clients.own[ids]
-            values = tables.reshape(-1, self.dim)
+            mine = tables[first:last] if last - first == len(ids) else tables[slot]
+            values = mine.reshape(-1, self.dim)
             values.flags.writeable = False
             rows = np.tile(np.arange(m, dtype=np.int32), len(ids))
             upload = Upload(np.arange(len(ids) + 1) * m, rows, values, nothing)
@@ -210,6 +230,11 @@ class GPFedRec(Federated):
         table = graph.overall(now, self.rules, self.shared)
         return server._replace(table=table, graph=now, graphs=graphs)
 
+    def seen(self, download: Download, n_items: int, seed: int) -> Server:
+        server = self.init_server(n_items, seed)
+        views = np.empty((0, 0, 0), np.float32) if download.own is None else download.own
+        return server._replace(table=download.table, graph=server.graph._replace(mixed=views))
+
     def score(self, server: Server, clients: Client, history: History, users: np.ndarray) -> np.ndarray:
         if self.storage:
             return self._score_held(server, clients, users)
@@ -222,10 +247,12 @@ class GPFedRec(Federated):
 
     def _views(self, server: Server, clients: Client, users: np.ndarray) -> np.ndarray:
         """float32[len(users), m, dim]: r_i, for people of the graph and for newcomers."""
-        number = clients.number[users]
-        if (number >= 0).all():
-            return graph.views(server.graph, number, self.rules, server.table)
-        return graph.place(server.graph, clients.own[users], self.rules, server.table)
+        if len(clients.views):
+            found: np.ndarray = clients.views[users]
+            return found
+        if not len(server.graph.known):  # on a device: what it was sent
+            return server.graph.mixed[users]
+        return graph.views(server.graph, users, self.rules, server.table)
 
     def _score_held(self, server: Server, clients: Client, users: np.ndarray) -> np.ndarray:
         """The storage-saving mode: she ranks what she holds and what the server picks; the rest is not scored.
@@ -250,10 +277,16 @@ class GPFedRec(Federated):
         views = np.tile(server.table, (len(ids), 1, 1))
         for round_ in range(1, self.newcomer_rounds + 1):
             download = Download(server.table, np.empty(0, np.float32), views if self.reg > 0 else None)
-            self.client_step(clients, ids, history, download, round_, seed)
+            upload, _ = self.client_step(clients, ids, history, download, round_, seed)
             if self.linked and round_ % _PLACE_EVERY == 0 and server.graph.known.any():
-                views = graph.place(server.graph, clients.own, self.rules, server.table)
-        return clients._replace(number=np.full(len(ids), -1))
+                tables = clients.own if self.storage else upload.values.reshape(views.shape)
+                views = graph.place(server.graph, tables, self.rules, server.table)
+        return clients._replace(views=views)
+
+    def record(self, server: Server) -> dict[str, Any]:
+        """How dense the graph is, and how alike people's tables are in the mean."""
+        found: dict[str, Any] = {"links": float(server.graph.linked.mean()), "likeness": float(server.graph.level[0])}
+        return found | ({"graph": "oracle graph"} if self.graph.startswith("oracle-") else {})
 
     def item_vectors(self, server: Server) -> np.ndarray:
         return server.table

@@ -23,6 +23,7 @@ from numba import njit
 from coterie import rng
 from coterie.algorithms.interface import Collected
 from coterie.algorithms.server import Refused
+from coterie.errors import CoterieError
 
 Similarity = Literal["cosine", "cosine-distance", "euclidean"]
 Normalise = Literal["row", "none", "laplacian"]
@@ -43,6 +44,16 @@ class Rules(NamedTuple):
     neighbours: int  # the most alike so many instead of a threshold; 0: threshold
     sample: int  # at most so many neighbours, drawn anew with each graph; 0: all
     subgraph: float  # share of users whose neighbours are looked up anew with each graph
+
+
+def check(rules: Rules, interval: int) -> None:
+    """Settings that cannot work are refused before anything runs."""
+    if rules.layers < 1 or interval < 1:
+        raise CoterieError(f"layers is {rules.layers} and interval {interval}; both count from 1")
+    if rules.neighbours < 0 or rules.sample < 0:
+        raise CoterieError(f"neighbours is {rules.neighbours} and sample {rules.sample}; give 0 (no limit) or more")
+    if not 0 < rules.subgraph <= 1:
+        raise CoterieError(f"subgraph is {rules.subgraph}; it is a share of the users: above 0, at most 1")
 
 
 class Graph(NamedTuple):

@@ -28,9 +28,7 @@ def fixed_graph(source: Source, n: int, density: float, seed: int, history: Hist
         raise CoterieError(f"density is {density}; expected a share of linked pairs between 0 and 1, such as 0.5")
     if source.startswith("oracle-"):
         if history is None:
-            raise CoterieError(
-                f"graph={source} is drawn from raw histories, which no server has: only simulations can"
-            )
+            raise CoterieError(f"graph={source} is drawn from raw histories, which no server has: only simulations can")
         return _oracle(source.removeprefix("oracle-"), density, history)
     return _random(source, n, density, seed)
 

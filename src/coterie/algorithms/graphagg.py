@@ -75,6 +75,13 @@ class GraphAgg(Federated):
     home: ClassVar[str] = "gpfedrec"
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
 
+    def __post_init__(self) -> None:
+        graph.check(self.rules, self.interval)
+        alone = self.system.server_only  # without private tables: everybody from the shared one, and so for the base
+        text = ",".join(f"{field}={value}" for field, value in alone.items())
+        settings = ",".join(filter(None, (self.base_settings, text)))
+        object.__setattr__(self, "server_only", {"towards": 0.0, "base_settings": settings})
+
     @cached_property
     def system(self) -> Federated:
         """The base itself."""

@@ -81,9 +81,9 @@ def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, p
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _train(
     ids, indptr, items, counts, neg_indptr, neg_items, keys, seed, round_,
-    table, towards, user, network, place, own, sizes, s,
+    table, towards, user, network, place, own, slot, sizes, s,
 ):  # fmt: skip # type: ignore[no-untyped-def]
-    """Train each client. `user`, `network[place]` and, where it is there, `own` change in place."""
+    """Train each client. `user`, `network[place]` and, where it is there, `own[slot]` change in place."""
     f = np.float32
     m, k = table.shape
     most_rows, most_all, total = 0, 0, 0
@@ -184,13 +184,13 @@ def _train(
             for j in range(m):
                 if position[j] >= 0:
                     for d in range(k):
-                        own[i, j, d] = C[position[j], d]
+                        own[slot[c], j, d] = C[position[j], d]
                 elif pulled:
                     for d in range(k):
-                        own[i, j, d] = towards[c, j, d] + left * (table[j, d] - towards[c, j, d])
+                        own[slot[c], j, d] = towards[c, j, d] + left * (table[j, d] - towards[c, j, d])
                 else:
                     for d in range(k):
-                        own[i, j, d] = table[j, d]
+                        own[slot[c], j, d] = table[j, d]
         for t in range(n):
             position[rows[t]] = -1
     return up_indptr, up_rows[: up_indptr[-1]], up_values[: up_indptr[-1]], losses, sizes_seen
@@ -209,6 +209,7 @@ def train(
     network: np.ndarray,
     place: np.ndarray,
     own: np.ndarray | None,
+    slot: np.ndarray,
     sizes: np.ndarray,
     settings: Local,
     round_: int,
@@ -216,12 +217,12 @@ def train(
 ) -> tuple[Moved, Report]:
     """Train clients `ids` in place from `table`; client c's network is network[place[c]].
 
-    With `own` (float32[n, m, k]) each whole table is written there and `Moved` is empty; without it, it has the rows.
+    With `own` (float32[..., m, k]) each whole table is written to own[slot[c]] and `Moved` stays empty.
     """
     *moved, loss, examples = _train(
         ids, history.indptr, history.items, history.counts, negatives.indptr, negatives.items, history.keys, seed,
         round_, table, _NO_TABLES if towards is None else towards, user, network, place,
-        _NO_TABLES if own is None else own, sizes, settings,
+        _NO_TABLES if own is None else own, slot, sizes, settings,
     )  # fmt: skip
     return Moved(*moved), Report(loss, examples, negatives)
 

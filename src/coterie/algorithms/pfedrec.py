@@ -187,6 +187,7 @@ class PFedRec(Federated):
     sends: ClassVar[str] = "movement of the item rows she touched (positives and sampled negatives)"
     draws_negatives: ClassVar[bool] = True
     home: ClassVar[str] = "gpfedrec"
+    server_only: ClassVar[dict[str, Any]] = {"scored": "shared"}
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
         "as_published": {

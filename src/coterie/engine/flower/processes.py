@@ -124,7 +124,7 @@ def environment(home: Path) -> dict[str, str]:
     path = os.pathsep.join(dict.fromkeys([str(Path(__file__).parents[3]), *filter(None, sys.path)]))
     return os.environ | {
         "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(home.resolve()),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.15", "PATH": here + os.pathsep + os.environ.get("PATH", ""),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0", "PATH": here + os.pathsep + os.environ.get("PATH", ""),
         "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "PYTHONWARNINGS": "ignore",
         "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
     }  # fmt: skip

@@ -6,9 +6,9 @@
 
 Flower as it comes starts a fresh Python for every message (2 to 4 s of imports on a small machine), looks for messages
 every 3 s, and runs the program that the server sent along. Here the answering process has everything loaded and forks
-for each message; the SuperNode looks four times a second; and **the program is the node's own installed Coterie**:
-what the server ships is not executed, so a server cannot make a node run code that reads its history.
-These are changes to flwr 1.41's insides, which the extra `flower` pins; each is checked when the process starts.
+for each message; both look four times a second while rounds are going on; and **the program is the node's own
+installed Coterie**: what the server ships is not executed, so a server cannot make a node run code that reads its
+history. These are changes to flwr 1.41's insides, which the extra `flower` pins; each is checked at the start.
 """
 
 from __future__ import annotations
@@ -20,19 +20,29 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn, final
 
-POLL = 0.25  # seconds between a node's looks for messages; Flower's own is 3
+QUICK = 0.25  # seconds between looks while rounds are going on; Flower's own is 3
+CALM = 30.0  # seconds without a message, after which the looks become rarer
 
 
 @final
 class _Clock:
-    """The module `time`, but nobody sleeps longer than `POLL`."""
+    """The module `time` for Flower's loops: they look often while rounds are going on, and as rarely as Flower else."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
-    @staticmethod
-    def sleep(seconds: float) -> None:
-        time.sleep(min(seconds, POLL))
+    def touch(self) -> None:
+        """A message is being dealt with."""
+        self.last = time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        if seconds <= 0.5:  # within a message: Flower waits for its answer
+            self.touch()
+        quiet = time.monotonic() - self.last
+        time.sleep(min(seconds, QUICK * max(1.0, quiet / CALM)))
 
 
 def supernode(arguments: list[str]) -> None:
@@ -50,8 +60,8 @@ def supernode(arguments: list[str]) -> None:
 class _Forking:
     """Answers each message in a fork of this warm process: a crash there costs one message."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, clock: _Clock) -> None:
+        self.folder, self.clock = folder, clock
         self.warm: set[str] = set()
         self.children: set[int] = set()
 
@@ -64,6 +74,7 @@ class _Forking:
     def launch(self, spec: Any) -> Any:
         from flwr.supercore.superexec.executor.types import LaunchResult
 
+        self.clock.touch()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -130,7 +141,10 @@ def answers(folder: Path, address: str) -> None:
     _expect(callable(getattr(loop, "get_executor", None)), "the loop takes its executor from get_executor")
     _expect(callable(getattr(run, "get_load_client_app_fn", None)), "a ClientApp is loaded by get_load_client_app_fn")
     _expect(callable(getattr(run, "install_from_fab", None)), "a bundle is unpacked by install_from_fab")
-    vars(loop)["get_executor"] = lambda *_, **__: _Forking(folder)
+    _expect(getattr(loop, "time", None) is time, "the loop sleeps by the module time")
+    clock = _Clock()
+    vars(loop)["time"] = clock
+    vars(loop)["get_executor"] = lambda *_, **__: _Forking(folder, clock)
     vars(run)["get_load_client_app_fn"] = lambda *_, **__: lambda *_, **__: client_app  # its own, whatever was sent
     vars(run)["install_from_fab"] = lambda *_, **__: None
     loop.run_superexec(runtime_api_address=address, insecure=True, parent_pid=os.getppid())
