@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo install test test-slow check format bench clean
+.PHONY: demo install test test-slow test-endurance check format bench clean
 
 demo: .venv/.core
 	$(BIN)/coterie demo
@@ -15,7 +15,11 @@ test: .venv/.all
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12
 
 test-slow: .venv/.all
-	$(BIN)/python -m pytest -m slow --durations 12
+	$(BIN)/python -m pytest -m slow --durations 12 tests/accuracy tests/central tests/data tests/federated_others tests/runs
+
+# Real federations under many faults, and the audit's gates on real data: longer than CI should take.
+test-endurance: .venv/.all
+	$(BIN)/python -m pytest -m slow --durations 12 tests/flower tests/privacy
 
 check: .venv/.all
 	$(BIN)/ruff format --check .
