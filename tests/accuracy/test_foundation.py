@@ -38,9 +38,7 @@ def test_fedrap_as_released_repeats_the_published_curve_under_the_leak(tmp_path:
 
 
 def test_fedrap_as_released_without_the_leak(tmp_path: Path, real_data: Path) -> None:
-    run = coterie.run(
-        make("fedrap", "as_released"), "ml-100k", evaluate_every=50, out=tmp_path / "a", keep="nothing"
-    )
+    run = coterie.run(make("fedrap", "as_released"), "ml-100k", evaluate_every=50, out=tmp_path / "a", keep="nothing")
     assert 0.20 <= run.summary["last"]["test"]["sampled"]["HR@10"] <= 0.31
     canary = run.summary["canary"]
     assert abs(canary["HR@10"] - canary["chance"]) < 4 * canary["standard_error"] and run.summary["valid"]
