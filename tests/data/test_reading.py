@@ -208,7 +208,7 @@ def test_a_clean_file_leaves_no_quarantine_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        ("items.tsv.gz", gzip.compress(b"item_id\ttitle\tgenres\ni2\tThe  Second\tx\n")),
+        ("items.tsv.gz", gzip.compress(b"item_id\ttitle\tgenres\ni2\tThe  Second\tx\n", mtime=0)),
         ("a.items.csv", b'item_id,title\ni2,"The Second"\n'),
         ("a.item", b"item_id:token\tmovie_title:token_seq\ni2\tThe Second\n"),
         ("items.tsv", b"\xef\xbb\xbfid\tname\r\ni2\tThe Second\r\n"),
