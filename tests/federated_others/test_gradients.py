@@ -236,6 +236,42 @@ def test_metamf_vectors_of_those_who_were_not_drawn_stay() -> None:
     assert len(upload.indptr) == 5 and (after.steps == [0, 1, 0, 1]).all()
 
 
+def test_fedrecon_against_autograd() -> None:
+    """u rebuilt on the support and the query's rows after it, both by torch, weight decay as part of the loss."""
+    torch = pytest.importorskip("torch")
+    algorithm = FedRecon(dim=5, negatives=3, steps=4, lr_user=0.7, lr_item=0.1, reg_user=0.05, reg_item=0.02, start=0.5)
+    history, state, _, (_, upload, report) = _step(algorithm)
+    first, rates = algorithm._start(history, EVERYBODY, SEED)
+
+    def loss(u: Any, table: Any, pairs: list) -> Any:
+        if not pairs:
+            return 0.0 * u.sum()
+        items, labels = (torch.tensor(part) for part in zip(*pairs, strict=True))
+        x = table[items, :-1] @ u + table[items, -1]
+        return torch.nn.functional.binary_cross_entropy_with_logits(x, labels.float(), reduction="sum")
+
+    learnt = 0
+    for c in EVERYBODY:
+        support, query = _split(algorithm, history, report, c)
+        pairs = [[(int(j), label) for j, label in part] for part in (support, query)]
+        table = torch.tensor(state.server.table, requires_grad=True)
+        u = torch.tensor(first[c])
+        for _ in range(algorithm.steps):
+            u.requires_grad_()
+            whole = loss(u, table, pairs[0]) + 0.05 / 2 * (u**2).sum()
+            u = (u - float(rates[c]) * torch.autograd.grad(whole, u)[0]).detach()
+        rows, moved, _, _ = _mine(upload, report, history, c)
+        if not pairs[1]:
+            assert not len(rows)
+            continue
+        held = torch.tensor(rows.astype(np.int64))
+        whole = loss(u, table, pairs[1]) + 0.02 / 2 * (table[held] ** 2).sum()
+        (grad,) = torch.autograd.grad(whole, table)
+        np.testing.assert_allclose(moved, -0.1 * grad[held].numpy(), rtol=1e-3, atol=1e-5)
+        learnt += 1
+    assert learnt >= 2
+
+
 def test_against_autograd() -> None:
     """The same gradients by torch: FedPerGNN's kernel, FedLightGCN's star and MetaMF's whole way back."""
     torch = pytest.importorskip("torch")
