@@ -75,9 +75,9 @@ def prepare(data: Interactions, protocol: Protocol, seed: int) -> Prepared:
         "set_aside": int((part == 3).sum()),
         "test_with_later_training": _later_training(train, test, data.n_items) if data.times is not None else 0,
     }
-    lists = (from_pairs(one.user, one.item, data.n_users) for one in (validation, test))
     own = Ragged(history.indptr, history.items)
-    return Prepared(data, history, own, *lists, of_validation, of_test, held, counts)
+    of_each = [from_pairs(one.user, one.item, data.n_users) for one in (validation, test)]
+    return Prepared(data, history, own, of_each[0], of_each[1], of_validation, of_test, held, counts)
 
 
 def _filter(data: Interactions, protocol: Protocol, counts: dict[str, int]) -> tuple[Interactions, _Rows]:

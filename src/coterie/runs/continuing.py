@@ -16,7 +16,7 @@ from coterie.engine.simulate import State, start
 from coterie.errors import CoterieError
 from coterie.protocol import CanaryWatch, Prepared, prepare
 from coterie.runs import tensors
-from coterie.runs.directory import RunDirectory, new_directory
+from coterie.runs.directory import Progress, RunDirectory, new_directory
 from coterie.runs.display import shown
 from coterie.runs.drive import drive
 from coterie.runs.run import Run, load_data
@@ -116,7 +116,7 @@ def carry(state: State, template: State, before: Prepared, after: Prepared) -> S
     items = np.array([new.item_number.get(one, -1) for one in old.item_ids])
     sizes = {"users": (old.n_users, new.n_users, users), "items": (old.n_items, new.n_items, items)}
     values = dict(tensors.leaves(state))
-    found = {}
+    found: dict[str, Any] = {}
     for name, fresh in tensors.leaves(template):
         order = ("users", "items") if name.startswith("clients") else ("items", "users")
         if isinstance(fresh, RowStore):
@@ -167,4 +167,4 @@ def _plant(directory: RunDirectory, state: State, done: int, prepared: Prepared,
     folder = directory.checkpoints / f"round-{done:06d}"
     tensors.save(folder / "last", state, {"round": done, "version": __version__})
     counts = np.zeros(len(CanaryWatch(prepared).counts) if draws else 0, np.int64)
-    tensors.save_arrays(folder / "extra.safetensors", {"canary": counts, "seconds": np.zeros(4)})
+    tensors.save(folder / "progress", Progress(counts, np.zeros(4)), {"round": done, "version": __version__})

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -20,6 +20,13 @@ from coterie.runs.spec import RunSpec, explain
 
 FORMAT = 1
 _IN_MEMORY = 1 << 30  # a best model up to this size waits in memory for the next checkpoint; a larger one is written
+
+
+class Progress(NamedTuple):
+    """What a checkpoint holds beside the model."""
+
+    canary: np.ndarray  # int64: draws counted so far
+    seconds: np.ndarray  # float64[4]: compile, train, evaluate, total
 
 
 @final
@@ -122,7 +129,7 @@ class Keeper:
         self._best: Any = None  # in memory, until the next checkpoint
         self._best_path = best_path  # on disk
 
-    def improved(self, state: Any, round_: int, extra: dict[str, np.ndarray]) -> None:
+    def improved(self, state: Any, round_: int, progress: Progress) -> None:
         """This state is the best so far."""
         self.best_round = round_
         self._best_path = None
@@ -130,9 +137,9 @@ class Keeper:
             self._best = tensors.copy(state)
         else:
             self._best = None
-            self.checkpoint(state, round_, extra)
+            self.checkpoint(state, round_, progress)
 
-    def checkpoint(self, state: Any, round_: int, extra: dict[str, np.ndarray]) -> Path:
+    def checkpoint(self, state: Any, round_: int, progress: Progress) -> Path:
         """Write `checkpoints/round-N` in one rename; older checkpoints go once it stands."""
         target = self.directory.checkpoints / f"round-{round_:06d}"
         if target.exists():
@@ -147,7 +154,7 @@ class Keeper:
                 tensors.save(part / "best", self._best, {"round": self.best_round, "version": __version__})
             elif self._best_path is not None:
                 _link(self._best_path, part / "best")
-            tensors.save_arrays(part / "extra.safetensors", extra)
+            tensors.save(part / "progress", progress, {"round": round_, "version": __version__})
         except OSError:
             shutil.rmtree(part, ignore_errors=True)  # half a checkpoint only takes up room
             raise

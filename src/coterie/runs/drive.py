@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from coterie.privacy.channel import Guard
 from coterie.protocol import CanaryWatch, Prepared, prepare
 from coterie.ragged import Ragged
 from coterie.runs import tensors
-from coterie.runs.directory import Keeper, RunDirectory
+from coterie.runs.directory import Keeper, Progress, RunDirectory
 from coterie.runs.measure import measure
 from coterie.runs.spec import DataSpec, RunSpec
 from coterie.runs.summary import summarise, users_table
@@ -49,13 +49,6 @@ class Clock:
 
     def so_far(self) -> dict[str, float]:
         return {**self.spent, "total": time.perf_counter() - self._began}
-
-
-class _Progress(NamedTuple):
-    """What a checkpoint holds beside the model."""
-
-    canary: np.ndarray  # draws counted so far
-    seconds: np.ndarray  # float64[3]: compile, train, evaluate
 
 
 def drive(
@@ -98,13 +91,13 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
     done, keeper, clock = 0, Keeper(directory), Clock()
     found = directory.latest_checkpoint()
     if found is not None:
-        state, progress = _load(found, state, watch)
+        state, so_far = _load(found, state, watch)
         done = int(tensors.read_manifest(found / "last")["round"])
-        clock = Clock(dict(zip(("compile", "train", "evaluate", "total"), progress.seconds.tolist(), strict=True)))
+        clock = Clock(dict(zip(("compile", "train", "evaluate", "total"), so_far.seconds.tolist(), strict=True)))
         best = found / "best"
         keeper = Keeper(
             directory,
-            int(tensors.read_manifest(best)["round"]) if best.exists() else 0,
+            int(tensors.check(best)["round"]) if best.exists() else 0,
             best if best.exists() else None,
         )
     records = directory.cut_rounds(done)
@@ -132,9 +125,9 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
         )  # fmt: skip
     last_written, cost, since = done, 0.0, time.perf_counter()
 
-    def extra() -> dict[str, np.ndarray]:
+    def progress() -> Progress:
         counts = watch.counts if watch else np.zeros(0, np.int64)
-        return {"canary": counts, "seconds": np.array(list(clock.so_far().values()))}
+        return Progress(counts, np.array(list(clock.so_far().values())))
 
     with _finish_round_on_interrupt() as interrupted:
         while True:
@@ -165,18 +158,18 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                     record |= measure(algorithm, state, prepared, threads).metrics
                 if _select(spec, record) > best_value:
                     best_value = _select(spec, record)
-                    keeper.improved(state, current.number, extra())
+                    keeper.improved(state, current.number, progress())
             records.append(record)
             directory.append_round(record)
             due = current.number % spec.checkpoint_every == 0 and time.perf_counter() - since > _CHECKPOINT_SHARE * cost
             if last or due:
                 began = time.perf_counter()
-                keeper.checkpoint(state, current.number, extra())
+                keeper.checkpoint(state, current.number, progress())
                 since = time.perf_counter()
                 last_written, cost = current.number, since - began
             yield record
             if interrupted and not last:
-                keeper.checkpoint(state, current.number, extra())
+                keeper.checkpoint(state, current.number, progress())
                 raise Interrupted(
                     f"stopped after round {current.number} of {spec.rounds}; `coterie resume {directory.path}` goes on"
                 )
@@ -192,16 +185,10 @@ def _select(spec: RunSpec, record: dict[str, Any]) -> float:
     return float(record["validation"][spec.protocol.select_by][spec.protocol.select_metric])
 
 
-def _load(found: Path, template: State, watch: CanaryWatch | None) -> tuple[State, _Progress]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
+def _load(found: Path, template: State, watch: CanaryWatch | None) -> tuple[State, Progress]:
     state = tensors.load(found / "last", template)
-    try:
-        extra = load_file(found / "extra.safetensors")
-        progress = _Progress(extra["canary"], extra["seconds"])
-    except (OSError, KeyError, SafetensorError) as problem:
-        raise CoterieError(f"{found}: damaged: {problem}") from None
+    counts = watch.counts if watch else np.zeros(0, np.int64)
+    progress: Progress = tensors.load(found / "progress", Progress(counts, np.zeros(4)))
     if watch is not None:
         watch.counts[:] = progress.canary
     return state, progress

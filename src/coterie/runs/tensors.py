@@ -15,7 +15,7 @@ from coterie.algorithms.rowstore import RowStore
 from coterie.errors import CoterieError
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_FORMAT = 2  # 2: the manifest seals itself whole
 
 
 def save(directory: Path, state: Any, about: dict[str, Any]) -> str:
@@ -38,6 +38,7 @@ def save(directory: Path, state: Any, about: dict[str, Any]) -> str:
     write("arrays.safetensors", plain)
     model_hash = hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
     manifest = {"format": _FORMAT, "sha256": model_hash, "files": hashes, **about}
+    manifest["seal"] = _seal(manifest)
     write_json(directory / MANIFEST, manifest)
     return model_hash
 
@@ -58,13 +59,7 @@ def load(directory: Path, template: Any) -> Any:
     """Read a state of the template's shape, checking every byte and every number."""
     from safetensors.numpy import load_file
 
-    manifest = read_manifest(directory)
-    for name, expected in manifest["files"].items():
-        path = directory / name
-        if not path.is_file():
-            raise CoterieError(f"{path}: missing, though the manifest names it; this copy of the model is incomplete")
-        if _hash(path) != expected:
-            raise CoterieError(f"{path}: its SHA-256 is not the manifest's: the file is damaged; use another copy")
+    manifest = check(directory)
     plain = load_file(directory / "arrays.safetensors")
     found: dict[str, Any] = {}
     for name, value in leaves(template):
@@ -83,12 +78,25 @@ def load(directory: Path, template: Any) -> Any:
     return rebuild(template, found)
 
 
+def check(directory: Path) -> dict[str, Any]:
+    """Hash every file; the manifest, if all is as it was written."""
+    manifest = read_manifest(directory)
+    for name, expected in manifest["files"].items():
+        path = directory / name
+        if not path.is_file():
+            raise CoterieError(f"{path}: missing, though the manifest names it; this copy of the model is incomplete")
+        if _hash(path) != expected:
+            raise CoterieError(f"{path}: its SHA-256 is not the manifest's: the file is damaged; use another copy")
+    return manifest
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest, its own hash checked."""
     path = directory / MANIFEST
     try:
-        manifest = json.loads(path.read_text())
-        files, claimed, version = manifest["files"], manifest["sha256"], manifest["format"]
+        text = path.read_text()
+        manifest = json.loads(text)
+        files, version = manifest["files"], manifest["format"]
     except FileNotFoundError:
         raise CoterieError(f"{directory}: no {MANIFEST}; this is not a saved model") from None
     except (ValueError, KeyError, TypeError):
@@ -98,8 +106,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             f"{path}: format {version}, written by coterie {manifest.get('version', 'unknown')}; this version reads "
             f"format {_FORMAT}"
         )
-    if not isinstance(files, dict) or hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest() != claimed:
-        raise CoterieError(f"{path}: damaged: its file list does not match its own hash")
+    if not isinstance(files, dict) or manifest.get("seal") != _seal(manifest) or text != _text(manifest):
+        raise CoterieError(f"{path}: damaged: it does not match its own seal; use another copy")
     if any("/" in name or name.startswith(".") for name in files):
         raise CoterieError(f"{path}: names a file outside its folder")
     result: dict[str, Any] = manifest
@@ -146,6 +154,12 @@ def finite(state: Any) -> str | None:
     return None
 
 
+def _seal(manifest: dict[str, Any]) -> str:
+    """A hash of all the manifest says, but for the seal itself."""
+    said = {key: value for key, value in manifest.items() if key != "seal"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -159,12 +173,15 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def _text(value: Any) -> str:
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Atomic: the file is the old one or the new one, never half."""
     part = path.with_name(path.name + ".part")
     with part.open("w") as file:
-        json.dump(value, file, indent=1, allow_nan=False)
-        file.write("\n")
+        file.write(_text(value))
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
