@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import federank_epoch, fedmf_round, fedrap_round, lightgcn_epoch, memory, ranking, threads
+from benchmarks import (
+    federank_epoch,
+    fedmf_round,
+    fedrap_round,
+    gpfedrec_round,
+    lightgcn_epoch,
+    memory,
+    ranking,
+    threads,
+)
 from benchmarks.measure import save
 
 BENCHMARKS = {
@@ -15,6 +24,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "lightgcn_epoch": lightgcn_epoch.run,
     "federank_epoch": federank_epoch.run,
+    "gpfedrec_round": gpfedrec_round.run,
 }
 
 
