@@ -49,10 +49,18 @@ def test_local_noise_hides_it(tmp_path: Path) -> None:
     found = _audited(tmp_path, make("fedmf", dim=8), rounds=2, mechanism="local-gaussian", clip=0.2, noise=1.0)
     low, high = found["attacks"]["shadow + popularity"]["uplift_interval"]
     assert low <= 0.0 <= high
+    assert found["attacks"]["shadow that knows popularity"]["uplift_interval"][0] <= 0.0
     assert found["attacks"]["support"]["auc"] == pytest.approx(0.5), "every row comes"
     assert found["attacks"]["rank-1 sign"]["auc"] < 0.6
     assert found["epsilon_server"] > 0
     assert found["empirical"]["epsilon_lower_bound"] <= found["empirical"]["epsilon_claimed"]
+
+
+def test_too_little_local_noise_is_found_out(tmp_path: Path) -> None:
+    """The same mechanism with a hundredth of the noise: a gate that could not fail would show nothing here."""
+    found = _audited(tmp_path, make("fedmf", dim=8), rounds=2, mechanism="local-gaussian", clip=0.2, noise=0.01)
+    assert found["strongest"]["uplift_interval"][0] > 0.1
+    assert found["attacks"]["shadow that knows popularity"]["uplift_interval"][0] > 0.1
 
 
 def test_the_view_of_a_secure_sum_is_masked(tmp_path: Path) -> None:

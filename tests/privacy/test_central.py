@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,41 @@ def test_the_ledger_is_written_before_the_release(tmp_path: Path, monkeypatch: p
     with pytest.raises(TypeError):
         one.release(total(), 1)
     assert Ledger(tmp_path / "ledger.jsonl").releases == 1
+
+
+_DIES = """
+import os, signal, sys
+from coterie.privacy import noise
+whole = noise.Secret.normal
+def dies(self, count, what, round_, who=0):
+    if what.startswith("central") and round_ == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(self, count, what, round_, who)
+noise.Secret.normal = dies
+from coterie.cli import main
+main()
+"""
+
+
+def test_a_process_killed_at_a_release_has_paid_for_it_and_pays_once(tmp_path: Path) -> None:
+    """SIGKILL after the ledger's line and before the noise: the line is there; resumed, the round is charged once."""
+    flags = [
+        "run", "--algorithm", "fedmf", "--data", "synthetic:users=60,items=50", "--rounds", "5", "--set", "dim=4",
+        "--privacy", "central", "--clip", "0.5", "--noise", "1", "--sampling", "0.4", "--checkpoint-every", "1",
+        "--privacy-set", "seeded_noise=true", "--threads", "1", "--quiet", "--out",
+    ]  # fmt: skip
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    ended = subprocess.run([sys.executable, "-c", _DIES, *flags, str(killed)], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    charged = [json.loads(one)["round"] for one in (killed / "privacy/ledger.jsonl").read_text().splitlines()]
+    recorded = (killed / "rounds.jsonl").read_text().splitlines()
+    assert charged == [1, 2, 3] and len(recorded) == 2, "paid for a release that never came"
+    cli = [sys.executable, "-m", "coterie.cli"]
+    subprocess.run([*cli, "resume", str(killed), "--threads", "1", "--quiet"], check=True, capture_output=True)
+    subprocess.run([*cli, *flags, str(whole)], check=True, capture_output=True)
+    one, other = coterie.open(killed).summary, coterie.open(whole).summary
+    assert one["last_model_sha256"] == other["last_model_sha256"] and one["privacy"] == other["privacy"]
+    assert (killed / "privacy/ledger.jsonl").read_text() == (whole / "privacy/ledger.jsonl").read_text()
 
 
 def test_a_round_done_again_releases_the_same_and_is_charged_once(tmp_path: Path) -> None:

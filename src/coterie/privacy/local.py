@@ -3,36 +3,74 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from coterie.algorithms.interface import Upload
 from coterie.privacy import accountant, path
 from coterie.privacy.noise import Secret
 from coterie.privacy.spec import PrivacySpec
 
+Rate = Callable[[int, int], float]  # (items, round) -> the step size of item rows on a client: FedRAP's eta
+
+
+def item_rate(algorithm: Any) -> Rate:
+    """The step size with which a client moves item rows, as it is in a round; 1 where the system has none."""
+    known = (getattr(algorithm, name, None) for name in ("lr_item", "lr_items", "lr"))
+    first = next((float(one) for one in known if isinstance(one, (int, float))), 1.0)
+    fades = float(getattr(algorithm, "round_decay", 1.0))
+    by_items = bool(getattr(algorithm, "rate_by_items", False))
+    return lambda n_items, round_: first * (n_items if by_items else 1) * fades ** (round_ - 1)
+
+
+def deviation(spec: PrivacySpec, n_items: int, cohort: int, rate: Rate, round_: int) -> float:
+    """Of the Gaussian noise one client adds to each number. `cohort` is n_s."""
+    noise, clip = spec.noise or 0.0, spec.clip or 0.0
+    if spec.mechanism == "fedrap-noise":
+        # e = z 2 eta tau / n_s on the mean of n_s clients (Eq. 5), so sqrt(n_s) times that on each of them.
+        return noise * 2.0 * rate(n_items, round_) * clip / math.sqrt(max(cohort, 1))
+    return noise * clip
+
+
+def clipping(spec: PrivacySpec, n_items: int, rate: Rate, neutral: float = 0.0) -> list[path.Step]:
+    """How an upload is cut before anything is added to it."""
+    if spec.clip is None or spec.mechanism == "gpfedrec-noise":
+        return []
+    most, order = spec.clip, 1 if spec.mechanism == "local-laplace" else 2
+    if spec.mechanism != "fedrap-noise":
+        return [path.clip(most, order, neutral)]
+
+    def step(upload: Upload, ids: np.ndarray, round_: int) -> Upload:
+        return path.clip(rate(n_items, round_) * most, order, neutral)(upload, ids, round_)
+
+    return [step]
+
 
 def steps(
-    spec: PrivacySpec, secret: Secret, n_items: int, cohort: int, rate: float, neutral: float = 0.0
+    spec: PrivacySpec, secret: Secret, n_items: int, cohort: int, rate: Rate, neutral: float = 0.0
 ) -> list[path.Step]:
-    """What happens on a device under this mechanism. `cohort` is n_s, `rate` the item step size (FedRAP's eta)."""
-    clip, noise = spec.clip, spec.noise or 0.0
-    if spec.mechanism == "local-gaussian":
-        assert clip is not None
-        return [path.clip(clip, 2, neutral), path.dense(n_items), path.add_noise(noise * clip, secret)]
+    """What happens on a device under this mechanism."""
+    found, noise = clipping(spec, n_items, rate, neutral), spec.noise or 0.0
+    if spec.mechanism in ("none", "central"):
+        return found
+    found.append(path.dense(n_items))
     if spec.mechanism == "local-laplace":
-        assert clip is not None
-        return [path.clip(clip, 1, neutral), path.dense(n_items), path.add_noise(noise * clip, secret, "laplace")]
-    if spec.mechanism == "fedrap-noise":
-        assert clip is not None
-        # e = z 2 eta tau / n_s on the mean of n_s clients (Eq. 5), so sqrt(n_s) times that on each of them.
-        deviation = noise * 2.0 * rate * clip / math.sqrt(max(cohort, 1))
-        return [
-            path.clip(rate * clip, 2, neutral), path.dense(n_items), path.add_noise(deviation, secret, rest=False),
-        ]  # fmt: skip
+        return [*found, path.add_noise(noise * (spec.clip or 0.0), secret, "laplace")]
     if spec.mechanism == "gpfedrec-noise":
-        return [path.dense(n_items), path.add_noise(noise, secret, "laplace", rest=False)]
-    if clip is not None:
-        return [path.clip(clip, 2, neutral)]
-    return []
+        return [*found, path.add_noise(noise, secret, "laplace", rest=False)]
+
+    def gaussian(upload: Upload, ids: np.ndarray, round_: int) -> Upload:
+        each = deviation(spec, n_items, cohort, rate, round_)
+        return path.add_noise(each, secret, rest=noised_rest(spec))(upload, ids, round_)
+
+    return [*found, gaussian]
+
+
+def noised_rest(spec: PrivacySpec) -> bool:
+    """Whether numbers that belong to no item get noise too; the papers' own mechanisms leave them."""
+    return spec.mechanism not in ("fedrap-noise", "gpfedrec-noise")
 
 
 def statement(spec: PrivacySpec, rounds: int) -> dict[str, Any]:
@@ -73,7 +111,8 @@ def statement(spec: PrivacySpec, rounds: int) -> dict[str, Any]:
             "epsilon": None, "epsilon_server": None, "epsilon_if_only_the_mean_is_seen": honest,
             "why": "as the FedRAP paper has it (Eq. 4-5), for its tables: each upload carries a small share of the "
             "noise, and the server sees every upload and knows what it sent, so against it this guarantees nothing; "
-            "the number beside it holds for the mean alone, a round's whole movement (all local steps) cut once",
+            "the number beside it holds for the mean alone, and because here a round's whole movement (all local "
+            "steps) is cut once to eta tau; the paper cuts each step, and ten of them move ten times as far",
         }  # fmt: skip
     if spec.mechanism == "gpfedrec-noise":
         return common | {

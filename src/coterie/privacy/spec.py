@@ -23,7 +23,7 @@ class PrivacySpec(BaseModel):
     clip: float | None = Field(default=None, gt=0)  # S: norm to which each client's whole upload is cut (L1: laplace)
     noise: float | None = Field(default=None, ge=0)  # z x S: deviation of the noise; of the papers' own: their number
     sampling: float | None = Field(default=None, gt=0, le=1)  # q: each client takes part with this chance (Poisson)
-    delta: float | None = Field(default=None, gt=0, lt=1)  # None: 1e-5, or a tenth of one over the users if smaller
+    delta: float | None = Field(default=None, gt=0, lt=1)  # None: 1e-5; give less for more than 10,000 users
     target_epsilon: float | None = Field(default=None, gt=0)  # the noise is calibrated to end at this
     max_epsilon: float | None = Field(default=None, gt=0)  # the run stops before a round that would exceed this
     seeded_noise: bool = False  # noise from the run's seed, for tests: the run is "not private"

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from coterie.report.privacy_commands import app as privacy_app
+
 app = typer.Typer(no_args_is_help=True)
+app.add_typer(privacy_app, name="privacy")
 
 Data = Annotated[str, typer.Option(help="A named data set, a file, or `synthetic`.")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for runs, JSON and HTML.")]

@@ -17,7 +17,6 @@ from coterie.algorithms.interface import Federated, Sum
 from coterie.engine.simulate import UploadPath
 from coterie.privacy import local, path
 from coterie.privacy.central import CentralNoise, Ledger
-from coterie.privacy.channel import _item_rate
 from coterie.privacy.noise import Secret
 from coterie.privacy.spec import PrivacySpec
 
@@ -50,7 +49,7 @@ class NodeNoise:
         self.secret = _secret(privacy, folder, seed)
         neutral = float(getattr(algorithm, "dense_unchanged", 0.0))
         steps = [path.thin(privacy.send_rows, self.secret)] if privacy.send_rows is not None else []
-        steps += local.steps(privacy, self.secret, n_items, clients, _item_rate(algorithm), neutral)
+        steps += local.steps(privacy, self.secret, n_items, clients, local.item_rate(algorithm), neutral)
         if privacy.bits is not None:
             steps.append(path.quantise(privacy.bits, self.secret))
         self.path: UploadPath | None = path.compose(*steps) if steps else None

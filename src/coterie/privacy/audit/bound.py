@@ -68,7 +68,7 @@ def experiment(spec: PrivacySpec, trials: int = 2000, rounds: int = 1) -> dict[s
         claimed = accountant.epsilon(rate, spec.noise, rounds, delta)
     else:
         every = np.arange(_ITEMS, dtype=np.int32)
-        path = local.steps(spec, secret, _ITEMS, 1, 1.0)
+        path = local.steps(spec, secret, _ITEMS, 1, lambda n_items, round_: 1.0)
         for present in (0, 1):
             values = (canary if present else -canary).astype(np.float32)
             for trial in range(trials):

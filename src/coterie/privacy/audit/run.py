@@ -46,6 +46,7 @@ def _audit(
     popular = attacks.popularity(indptr, items, seen.ids, m)
     scores = {name: attack(seen) for name, attack in attacks.SIMPLE.items()}
     scores["shadow"] = shadow.predict(seen, truth, seed)
+    scores["shadow that knows popularity"] = shadow.predict(seen, truth, seed, popular)
     few = np.sort(np.random.default_rng(seed).permutation(len(seen.ids))[:_RETRAINED])
     member = np.full(truth.shape, np.nan)
     if not seen.masked:

@@ -26,9 +26,12 @@ def _scaled(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def predict(seen: Evidence, truth: np.ndarray, seed: int) -> np.ndarray:
-    """float64[u, m]: log-odds of each pair, by a model trained on the other half of the users (two folds)."""
-    columns = features(seen)
+def predict(seen: Evidence, truth: np.ndarray, seed: int, popular: np.ndarray | None = None) -> np.ndarray:
+    """float64[u, m]: log-odds of each pair, by a model trained on the other half of the users (two folds).
+
+    With `popular` the model weighs popularity and evidence itself, also where the evidence is noise.
+    """
+    columns = features(seen) + ([] if popular is None else [_scaled(np.log1p(popular))])
     draw = np.random.default_rng(seed)
     fold = draw.permutation(len(truth)) % 2
     found = np.zeros(truth.shape)
