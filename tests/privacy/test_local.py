@@ -12,7 +12,7 @@ import pytest
 import coterie
 from coterie.algorithms import make
 from coterie.algorithms.server import add, empty_sum, real
-from coterie.privacy import accountant, local
+from coterie.privacy import accountant, local, view
 from coterie.privacy.channel import Guard
 from coterie.privacy.path import norms
 from coterie.privacy.spec import PrivacySpec
@@ -32,9 +32,10 @@ def test_noise_drawn_for_the_sum_is_the_sum_of_the_clients_noise(mechanism: str,
     """The short way (nobody looks at single uploads) and the long one: the same sum, the same deviation."""
     said = {"mechanism": mechanism, "clip": 0.5, "noise": 0.7}
     short, long = guard(tmp_path, **said), guard(tmp_path, record_view=True, **said)
+    mixed = guard(tmp_path, record_view=True, view_users=5, **said)  # five clients by themselves, the others in sum
     sent = upload(clients=12, n_items=400, width=16, rest=0)
     ids, sums = np.arange(12), []
-    for one in (short, long):
+    for one in (short, long, mixed):
         total = empty_sum(400, 16, 0)
         assert one.path is not None
         add(total, one.path(sent, ids, 2), 12)
@@ -48,6 +49,9 @@ def test_noise_drawn_for_the_sum_is_the_sum_of_the_clients_noise(mechanism: str,
         assert drawn.std() == pytest.approx(each * math.sqrt(12), rel=0.03)
         np.testing.assert_array_equal(found.touched, 12)  # every row came from everybody
     assert not np.array_equal(sums[0].rows, sums[1].rows)
+    mixed.round_over(2, mixed.algorithm.init_server(400, 0))
+    (kept,) = view.rounds(tmp_path)
+    assert len(kept.ids) == 5 and kept.upload.values.shape == (5 * 400, 16) and (kept.upload.values != 0).all()
     assert short.bytes_up == 400 * 16 * 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any, final
 
@@ -16,7 +17,7 @@ from coterie.privacy.accountant import affordable
 from coterie.privacy.central import CentralNoise, Ledger
 from coterie.privacy.he import Keys, encrypted_sum
 from coterie.privacy.noise import Secret
-from coterie.privacy.robust import aggregate, screen
+from coterie.privacy.robust import aggregate, only, screen
 from coterie.privacy.secure import secure_sum
 from coterie.privacy.spec import PrivacySpec
 from coterie.privacy.view import Recorder
@@ -55,16 +56,16 @@ class Guard:
         steps = [path.thin(spec.send_rows, self.secret)] if spec.send_rows is not None else []
         self._rate = local.item_rate(algorithm)
         single = spec.secure_sum or spec.encrypted or spec.robust != "none" or spec.norm_bound is not None
-        # Where nobody looks at single uploads, the clients' Gaussian noise is drawn once, for the sum: the sum of
+        # Of clients whose single uploads nobody looks at, the Gaussian noise is drawn once, for their sum: the sum of
         # n draws of deviation d is one draw of sqrt(n) d, at a thousandth of the work.
         self._in_sum = (
             spec.mechanism in ("local-gaussian", "fedrap-noise") and spec.bits is None
-            and not (single or spec.record_view or algorithm.collects)
+            and not (single or algorithm.collects) and not (spec.record_view and spec.view_users is None)
         )  # fmt: skip
-        if self._in_sum:
-            steps += local.clipping(spec, history.n_items, self._rate, neutral)
-        else:
-            steps += local.steps(spec, self.secret, history.n_items, cohort, self._rate, neutral)
+        self._lock, self._quiet = threading.Lock(), 0  # how many of the round's clients have no noise of their own
+        own = local.steps(spec, self.secret, history.n_items, cohort, self._rate, neutral)
+        if not self._in_sum:
+            steps += own
         if spec.bits is not None:
             steps.append(path.quantise(spec.bits, self.secret))
         self.recorder: Recorder | None = None
@@ -72,8 +73,12 @@ class Guard:
             assert folder is not None
             about = {"algorithm": algorithm.name, "privacy": spec.model_dump(mode="json")}
             self.recorder = Recorder(folder, history, spec.view_users, about)
-            if not spec.secure_sum:
+            if not spec.secure_sum and not self._in_sum:
                 steps.append(self.recorder.upload)
+        if self._in_sum:
+            steps.append(
+                self._noise_of_some(path.compose(*own), local.clipping(spec, self.n_items, self._rate, neutral))
+            )
         self.path = path.compose(*steps) if steps else None
         self.rejected: dict[str, int] = {}
         self.abandoned = 0
@@ -146,11 +151,27 @@ class Guard:
             self.recorder.total(received)
         return received
 
+    def _noise_of_some(self, own: path.Step, clipping: list[path.Step]) -> path.Step:
+        """Recorded clients add their own noise; the others' is added to the sum."""
+        clipped, seen = path.compose(*clipping), self.recorder
+
+        def step(upload: Upload, ids: np.ndarray, round_: int) -> Upload:
+            watched = np.zeros(len(ids), bool) if seen is None else seen.wants(ids)
+            with self._lock:
+                self._quiet += int((~watched).sum())
+            if seen is None or not watched.any():
+                return clipped(upload, ids, round_)
+            noised = seen.upload(own(only(upload, watched), ids[watched], round_), ids[watched], round_)
+            return concatenate([noised, clipped(only(upload, ~watched), ids[~watched], round_)])
+
+        return step
+
     def _noised(self, received: Sum, round_: int) -> Sum:
         """The sum as it would be had each client sent every row, with noise of her own on it."""
         clients, rest = int(received.clients[0]), len(received.dense) if local.noised_rest(self.spec) else 0
         each = local.deviation(self.spec, self.n_items, self.cohort, self._rate, round_)
-        drawn = clients**0.5 * each * self.secret.normal(received.rows.size + rest, "local sum", round_)
+        quiet, self._quiet = self._quiet, 0
+        drawn = quiet**0.5 * each * self.secret.normal(received.rows.size + rest, "local sum", round_)
         fixed = np.rint(drawn * FIXED_POINT).astype(np.int64)
         dense = received.dense.copy()
         dense[:rest] += fixed[received.rows.size :]
@@ -188,7 +209,8 @@ class Guard:
         """The record's `privacy` of one round."""
         if self.recorder is not None:
             download = self.algorithm.download(server, np.arange(1), number)
-            self.recorder.flush(number, download.table if download.own is None else download.own[0])
+            only_own = download.own is not None and not download.table.size  # each client is sent a table of her own
+            self.recorder.flush(number, download.own[0] if only_own and download.own is not None else download.table)
         found: dict[str, Any] = {"mechanism": self.spec.mechanism}
         if self.central is not None:
             found |= self.central.spent()

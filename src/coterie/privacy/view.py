@@ -51,6 +51,11 @@ class Recorder:
         (self.folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
         _save(folder / TRUTH, {"indptr": history.indptr, "items": history.items})
 
+    def wants(self, ids: np.ndarray) -> np.ndarray:
+        """bool[c]: whose uploads are kept."""
+        found: np.ndarray = self._wanted[ids]
+        return found
+
     def upload(self, upload: Upload, ids: np.ndarray, number: int) -> Upload:
         """A step at the end of the path: it changes nothing."""
         from coterie.privacy.robust import only

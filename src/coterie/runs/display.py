@@ -27,7 +27,7 @@ def shown(records: Iterator[dict[str, Any]], spec: RunSpec, quiet: bool) -> None
     )  # fmt: skip
     with bar.Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         task = progress.add_task(f"{spec.algorithm} on {spec.data.source}", total=spec.rounds, said="starting")
-        measured = ""
+        measured, record = "", {"round": 0}
         for record in records:
             if "validation" in record:
                 full = record["validation"]["full"]["NDCG@10"]
@@ -39,6 +39,9 @@ def shown(records: Iterator[dict[str, Any]], spec: RunSpec, quiet: bool) -> None
                         soft_wrap=True,
                     )
             progress.update(task, completed=record["round"], said=f"{_said(record)}  {measured}")
+    most = None if spec.privacy is None else spec.privacy.max_epsilon
+    if most is not None and spec.rounds is not None and record["round"] < spec.rounds:
+        console.print(f"stopped after round {record['round']} of {spec.rounds}: one more would exceed epsilon {most:g}")
 
 
 def _said(record: dict[str, Any]) -> str:

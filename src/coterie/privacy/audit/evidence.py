@@ -38,6 +38,14 @@ def direction(values: np.ndarray) -> np.ndarray:
     return -vector if (along > 0).sum() > (along < 0).sum() else vector
 
 
+def moved(rows: np.ndarray, values: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """float32[r, w]: how rows moved. Some systems send whole rows, not movements: the server knows what it had sent."""
+    if table.shape[1] != values.shape[1]:
+        return values
+    change: np.ndarray = values - table[rows]
+    return change if np.linalg.norm(change) < np.linalg.norm(values) else values
+
+
 def collect(directory: Path, most: int | None = None, users: int | None = None, seed: int = 0) -> Evidence:
     """Read the view round by round; only this summary stays in memory."""
     m = int(view.about(directory)["items"])
@@ -57,6 +65,8 @@ def collect(directory: Path, most: int | None = None, users: int | None = None, 
             u = place[seen.ids[c]]
             part = slice(seen.upload.indptr[c], seen.upload.indptr[c + 1])
             rows, values = seen.upload.rows[part], seen.upload.values[part]
+            if not seen.masked:
+                values = moved(rows, values, seen.table)
             uploads[u] += 1
             if not len(rows):
                 continue

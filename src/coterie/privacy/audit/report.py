@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from coterie.errors import CoterieError
@@ -33,7 +34,11 @@ def render(found: dict[str, Any]) -> Any:
 def _caption(found: dict[str, Any]) -> str:
     said = [f"strongest: {found['strongest']['attack']}"]
     if found.get("epsilon") is not None:
-        said.append(f"epsilon {found['epsilon']:.2f} (who sees the models), {found['epsilon_server']:.2f} (server)")
+        server = server_epsilon(found)
+        said.append(
+            f"epsilon {found['epsilon']:.2f} (who sees the models), "
+            + ("none against the server, which sees each upload" if server is None else f"{server:.2f} (server)")
+        )
     else:
         said.append(f"no epsilon: {found.get('statement', {}).get('why', 'no noise')}")
     if found.get("empirical"):
@@ -45,6 +50,12 @@ def _caption(found: dict[str, Any]) -> str:
     return "\n".join(said)
 
 
+def server_epsilon(found: dict[str, Any]) -> float | None:
+    """The epsilon that holds against the server itself, whose attacks these are; None where none does."""
+    epsilon: float | None = found.get("epsilon_server")
+    return epsilon if found.get("statement", {}).get("epsilon_server_holds", True) else None
+
+
 def figure(results: list[dict[str, Any]]) -> str:
     """A self-contained page: uplift of the strongest attack against epsilon, and against quality."""
     try:
@@ -52,24 +63,29 @@ def figure(results: list[dict[str, Any]]) -> str:
         from plotly.subplots import make_subplots
     except ImportError:
         raise CoterieError("the plot needs plotly: pip install 'coterie[report]'") from None
-    page = make_subplots(1, 2, subplot_titles=("against epsilon (who sees the models)", "against test NDCG@10, full"))
+    page = make_subplots(1, 2, subplot_titles=("against the server's epsilon", "against test NDCG@10, full"))
+    known = [one for one in map(server_epsilon, results) if one]
+    nowhere = 10.0 * max(known, default=1.0)  # where settings without an epsilon stand
     for found in results:
-        best = found["strongest"]
+        best, epsilon = found["strongest"], server_epsilon(found)
         low, high = best["uplift_interval"]
-        name = f"{found['algorithm']} {found['privacy']['mechanism']} {found['directory'].rsplit('/', 1)[-1]}"
+        name = found.get("name") or (
+            f"{found['algorithm']} {found['privacy']['mechanism']} {found['directory'].rsplit('/', 1)[-1]}"
+        )
         up, down = high - best["uplift"], best["uplift"] - low
         error = {"type": "data", "symmetric": False, "array": [up], "arrayminus": [down]}
-        epsilon = found.get("epsilon")
         quality = found.get("quality", {}).get("full", {}).get("NDCG@10")
-        label = "none" if epsilon is None else f"{epsilon:.2f}"
-        for column, x in ((1, label), (2, quality)):
+        said = f"{name}: {best['attack']}, AUC {best['auc']:.3f}, epsilon {'none' if epsilon is None else epsilon}"
+        for column, x in ((1, nowhere if epsilon is None else epsilon), (2, quality)):
             if x is not None:
                 page.add_trace(
                     go.Scatter(x=[x], y=[best["uplift"]], error_y=error, mode="markers", name=name,
-                               showlegend=column == 1, hovertext=f"{name}: {best['attack']}, AUC {best['auc']:.3f}"),
+                               legendgroup=name, showlegend=column == 1, hovertext=said),
                     row=1, col=column,
                 )  # fmt: skip
-    page.update_xaxes(type="category", row=1, col=1)
+    ticks = sorted({*(float(10 ** round(math.log10(one))) for one in known)} - {nowhere})
+    labels = [f"{one:g}" for one in ticks] + ["none"]
+    page.update_xaxes(type="log", tickvals=[*ticks, nowhere], ticktext=labels, row=1, col=1)
     page.update_yaxes(title_text="AUC of the strongest attack above popularity", row=1, col=1)
     page.update_layout(title="What a curious server learns beyond what is popular", template="plotly_white")
     found_html: str = page.to_html(include_plotlyjs=True, full_html=True)

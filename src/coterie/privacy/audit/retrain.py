@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from coterie.algorithms.interface import Download, Federated, History
-from coterie.privacy.audit.evidence import part_of
+from coterie.privacy.audit.evidence import moved, part_of
 from coterie.privacy.view import Seen
 from coterie.ragged import ragged
 from coterie.rng import user_keys
@@ -34,7 +34,7 @@ def retrain(
         return found
     draw = np.random.default_rng(seed)
     rows = [np.unique(part_of(seen.upload, c)[0]) for c in chosen]
-    theirs = [_table(*part_of(seen.upload, c), one) for c, one in zip(chosen, rows, strict=True)]
+    theirs = [_moves(*part_of(seen.upload, c), seen.table, one) for c, one in zip(chosen, rows, strict=True)]
     label = [np.full(len(one), -1) for one in rows]  # fixed: 0 or 1
     votes, times = [np.zeros(len(one)) for one in rows], [np.zeros(len(one)) for one in rows]
     for repeat in range(repeats):
@@ -55,6 +55,10 @@ def retrain(
     for c, place in enumerate(chosen):
         found[where[int(seen.ids[place])], rows[c]] = votes[c] / np.maximum(times[c], 1) + 0.5 * (label[c] == 1) + 1e-6
     return found
+
+
+def _moves(rows: np.ndarray, values: np.ndarray, sent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    return _table(rows, moved(rows, values, sent), wanted)
 
 
 def _table(rows: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -97,5 +101,5 @@ def _train(
         upload, _ = algorithm.client_step(clients, everybody, history, download, step, seed)
         if step > steps // 2:  # her own vector has settled by then
             for c, one in enumerate(rows):
-                total[c] += _table(*part_of(upload, c), one)
+                total[c] += _moves(*part_of(upload, c), seen.table, one)
     return total
