@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from coterie.data import Interactions, load, synthetic
     from coterie.errors import CoterieError
     from coterie.report.compare import compare
+    from coterie.report.sweep import sweep
     from coterie.runs.api import open, resume, run
     from coterie.runs.continuing import continue_run
     from coterie.runs.run import Run
@@ -48,13 +49,14 @@ _PLACES = {
     "open": "coterie.runs.api",
     "resume": "coterie.runs.api",
     "run": "coterie.runs.api",
+    "sweep": "coterie.report.sweep",
     "synthetic": "coterie.data",
 }
 
 __all__ = [
     "ALS", "BPR", "EASE", "FCF", "MF", "NCF", "SGL", "CoterieError", "FedMF", "FedRAP", "FedeRank", "Interactions",
     "ItemKNN", "LightGCN", "MostPop", "MultVAE", "Random", "Run", "UserKNN", "choose", "compare", "continue_run",
-    "load", "open", "resume", "run", "synthetic",
+    "load", "open", "resume", "run", "sweep", "synthetic",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from coterie.privacy.commands import app as privacy_app
 from coterie.privacy.commands import audit, forget, read_flags
 from coterie.report import federank_commands
 from coterie.report.commands import app as study_app
+from coterie.report.sweep_commands import sweep
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.add_typer(privacy_app, name="privacy", help="Epsilon before a run: noise, rounds, sampling.")
 app.command("audit")(audit)
 app.command("forget")(forget)
+app.command("sweep")(sweep)
 federank_commands.register(app, study_app)
 app.add_typer(study_app, name="study", help="Questions of the papers, answered by one command each.")
 app.add_typer(data_app, name="data", help="Data sets: list, fetch, inspect, convert.")
