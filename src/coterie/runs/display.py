@@ -55,6 +55,8 @@ def _said(record: dict[str, Any]) -> str:
     if "encrypted" in record.get("privacy", {}):
         cost = record["privacy"]["encrypted"]
         parts.append(f"encrypted: {cost['encrypt_seconds']:.2f} s and {size(cost['bytes_up'])} a client")
+    if record.get("privacy", {}).get("rejected"):
+        parts.append("rejected so far: " + ", ".join(f"{n} {why}" for why, n in record["privacy"]["rejected"].items()))
     return "  ".join(parts)
 
 
