@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import coterie
 from coterie.algorithms import CATALOGUE, algorithm_class, make
 from coterie.algorithms.interface import Central, Federated
+from coterie.data.synthetic import synthetic
 from coterie.engine.simulate import State, simulate, start
 from coterie.errors import CoterieError
 from coterie.protocol import prepare, resolve
@@ -204,3 +207,21 @@ def test_central_systems_say_so() -> None:
         cls = algorithm_class(name)
         if issubclass(cls, Central) and name != "random":
             assert "central" in cls.sends
+
+
+@pytest.mark.parametrize(
+    ("name", "behaviour"), [(name, one) for name in CATALOGUE for one in algorithm_class(name).behaviours]
+)
+def test_every_behaviour_makes_a_run_as_a_person_would_start_it(name: str, behaviour: str, tmp_path: Path) -> None:
+    _available(name)
+    data = synthetic(users=30, items=40, seed=1, shortest=6, longest=15)
+    run = coterie.run(make(name, behaviour), data, rounds=2, out=tmp_path / "run")
+    said = make(run.summary["algorithm"], run.summary["behaviour"])
+    assert asdict(said) == asdict(make(name, behaviour)), "the record calls it by what it is"
+    assert run.recommend(data.user_ids[0], n=3)
+
+
+def test_a_changed_setting_does_not_change_what_a_run_is_called(tmp_path: Path) -> None:
+    data = synthetic(users=30, items=40, seed=1, shortest=6, longest=15)
+    run = coterie.run(make("fedrap-c", "as_released", dim=8), data, rounds=1, out=tmp_path / "run")
+    assert (run.summary["algorithm"], run.summary["behaviour"]) == ("fedrap-c", "as_released")

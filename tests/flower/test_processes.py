@@ -33,9 +33,6 @@ from coterie.engine.flower.store import NodeStore
 from coterie.protocol import Protocol
 from tests.flower.loop import simulated
 
-# Real federations take minutes and want a quiet machine: `make test-endurance`.
-pytestmark = pytest.mark.slow
-
 LONG = 420.0  # seconds after which a federation of these tests has hung
 
 

@@ -97,7 +97,7 @@ class FedRAP(Federated):
     citation: ClassVar[str] = "Li, Long, Zhou, Federated Recommendation with Additive Personalization, ICLR 2024"
     draws_negatives: ClassVar[bool] = True
     dense_unchanged: ClassVar[float] = 1.0  # `dense` is a factor on the rows she did not touch
-    server_only: ClassVar[dict[str, Any]] = {"private": False}
+    server_only: ClassVar[dict[str, Any]] = {"private": False, "predict_with": "mean"}
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
         "as_published": {

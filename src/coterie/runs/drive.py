@@ -235,8 +235,9 @@ def warm_up(algorithm: Any, threads: int) -> None:
     state = start(algorithm, toy, 0)
     ids = np.arange(n)
     if isinstance(algorithm, Federated):
+        size = 0.5 if algorithm.never_twice_running else algorithm.default_cohort
         with suppress(Diverged):  # wild rates show here already; the run itself will say so
-            for one in simulate(algorithm, toy, state, range(1, 2), 0):
+            for one in simulate(algorithm, toy, state, range(1, 2), 0, size):
                 state = one.state
     algorithm.score(state.server, state.clients, toy, ids)
 

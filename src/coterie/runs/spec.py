@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coterie.algorithms import algorithm_class, make
+from coterie.algorithms import CATALOGUE, algorithm_class, make, presets
 from coterie.data.interactions import Interactions
 from coterie.engine.exchange import Exchange, with_exchange
 from coterie.errors import CoterieError
@@ -80,16 +80,22 @@ def spec_of(algorithm: Any, data: Interactions, **options: Any) -> RunSpec:
         data_dir=data.notes.get("data_dir"),  # type: ignore[arg-type]
         sha256=data.sha256,
     )
-    defaults = asdict(algorithm)
-    behaviour = next(
-        (
-            name
-            for name, fields in type(algorithm).behaviours.items()
-            if all(defaults[key] == value for key, value in fields.items()) and fields
-        ),
-        "coterie",
-    )
-    return RunSpec(algorithm=algorithm.name, behaviour=behaviour, settings=defaults, data=where, **options)
+    name, behaviour = nearest(algorithm)
+    return RunSpec(algorithm=name, behaviour=behaviour, settings=asdict(algorithm), data=where, **options)
+
+
+def nearest(algorithm: Any) -> tuple[str, str]:
+    """The catalogue's name and behaviour with the fewest settings that differ: how a record calls an object."""
+    mine, cls = asdict(algorithm), type(algorithm)
+
+    def differing(name: str, behaviour: str) -> int:
+        theirs = {**cls.behaviours[behaviour], **presets(name)}
+        return sum(theirs.get(field.name, field.default) != mine[field.name] for field in fields(cls))
+
+    known = [name for name, entry in CATALOGUE.items() if entry[:2] == (cls.__module__, cls.__name__)]
+    if not known:  # somebody's own system
+        return algorithm.name, "coterie"
+    return min(((name, one) for name in known for one in cls.behaviours), key=lambda which: differing(*which))
 
 
 def read_spec(path: Path) -> RunSpec:
