@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from coterie.data import Interactions, load, synthetic
     from coterie.errors import CoterieError
     from coterie.report.compare import compare
+    from coterie.report.html import report
     from coterie.report.sweep import sweep
     from coterie.runs.api import open, resume, run
     from coterie.runs.continuing import continue_run
@@ -47,6 +48,7 @@ _PLACES = {
     "continue_run": "coterie.runs.continuing",
     "load": "coterie.data",
     "open": "coterie.runs.api",
+    "report": "coterie.report.html",
     "resume": "coterie.runs.api",
     "run": "coterie.runs.api",
     "sweep": "coterie.report.sweep",
@@ -56,7 +58,7 @@ _PLACES = {
 __all__ = [
     "ALS", "BPR", "EASE", "FCF", "MF", "NCF", "SGL", "CoterieError", "FedMF", "FedRAP", "FedeRank", "Interactions",
     "ItemKNN", "LightGCN", "MostPop", "MultVAE", "Random", "Run", "UserKNN", "choose", "compare", "continue_run",
-    "load", "open", "resume", "run", "sweep", "synthetic",
+    "load", "open", "report", "resume", "run", "sweep", "synthetic",
 ]  # fmt: skip
 
 

@@ -14,8 +14,9 @@ from coterie.engine.flower import commands as flower
 from coterie.errors import CoterieError
 from coterie.privacy.commands import app as privacy_app
 from coterie.privacy.commands import audit, forget, read_flags
-from coterie.report import federank_commands
+from coterie.report import compare_commands, federank_commands
 from coterie.report.commands import app as study_app
+from coterie.report.reproduce_commands import reproduce
 from coterie.report.sweep_commands import sweep
 
 app = typer.Typer(
@@ -26,7 +27,9 @@ app = typer.Typer(
 app.add_typer(privacy_app, name="privacy", help="Epsilon before a run: noise, rounds, sampling.")
 app.command("audit")(audit)
 app.command("forget")(forget)
+app.command("reproduce")(reproduce)
 app.command("sweep")(sweep)
+compare_commands.register(app)
 federank_commands.register(app, study_app)
 app.add_typer(study_app, name="study", help="Questions of the papers, answered by one command each.")
 app.add_typer(data_app, name="data", help="Data sets: list, fetch, inspect, convert.")
@@ -202,22 +205,6 @@ def similar(
         print(json.dumps([one._asdict() for one in picked], indent=1, ensure_ascii=False))
         return
     _console().print(recommendations(f"most like {item}", picked))
-
-
-@app.command()
-def compare(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
-    as_json: AsJson = False,
-) -> None:
-    """Runs side by side; seeds of the same spec become one row."""
-    from coterie.report.compare import compare as side_by_side
-    from coterie.report.compare import render
-
-    rows = side_by_side(directories)
-    if as_json:
-        print(json.dumps(rows, indent=1))
-    else:
-        _console().print(render(rows))
 
 
 @app.command()

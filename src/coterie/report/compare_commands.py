@@ -52,5 +52,23 @@ def compare(
         print(tables.as_csv(rows) if form is Format.csv else tables.as_latex(rows), end="")
 
 
+def report(
+    directories: Directories,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Its title.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Whose view of the items is drawn; default: somebody ordinary.")
+    ] = None,
+    on: On = "full.NDCG@10",
+    baseline: Baseline = None,
+) -> None:
+    """One self-contained HTML page about these runs: it opens offline, on a phone and on paper."""
+    from coterie.report.html import report as write
+
+    found = write(directories, out, title=title, user=user, on=on, baseline=baseline)
+    print(f"{found} ({found.stat().st_size / 1e3:.0f} kB); open it in a browser, nothing is fetched")
+
+
 def register(app: typer.Typer) -> None:
     app.command("compare")(compare)
+    app.command("report")(report)
