@@ -14,6 +14,7 @@ from coterie.algorithms import make
 from coterie.errors import CoterieError
 from coterie.privacy import view
 from coterie.privacy.audit import bound
+from coterie.privacy.audit.evidence import moved
 from coterie.privacy.audit.measure import auc, interval, quality
 from coterie.privacy.audit.report import figure, render
 from coterie.privacy.audit.run import audit
@@ -81,6 +82,16 @@ def test_federank_per_round_shows_by_absence_and_a_fixed_subset_does_not(tmp_pat
         assert fixed["attacks"][name]["uplift_interval"][0] <= 0.0, name  # not above popularity
         assert fixed["attacks"][name]["auc"] < 0.7, name
     assert 0.0 <= fixed["attacks"]["rank-1 score"]["auc"] <= 1.0
+
+
+def test_whole_tables_are_attacked_by_how_they_moved(tmp_path: Path) -> None:
+    """GPFedRec sends tables, not movements: the server takes away what it had sent."""
+    found = _audited(tmp_path, make("gpfedrec", dim=4, hidden="8"), rounds=2)
+    assert found["strongest"]["auc"] > 0.9
+    table = np.ones((5, 3), np.float32)
+    rows, change = np.arange(5), np.full((5, 3), 0.1, np.float32)
+    np.testing.assert_allclose(moved(rows, table + change, table), change, rtol=1e-5)
+    np.testing.assert_array_equal(moved(rows, change, table), change)
 
 
 def test_without_a_view_the_error_says_how_to_have_one(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ pytestmark = pytest.mark.slow
 
 
 def _audited(tmp_path: Path, algorithm: Any, rounds: int, **options: Any) -> dict[str, Any]:
-    privacy = PrivacySpec(record_view=True, **options.pop("privacy", {}))
+    privacy, users = PrivacySpec(record_view=True, **options.pop("privacy", {})), options.pop("users", None)
     run = coterie.run(
         algorithm, "ml-100k", rounds=rounds, evaluate_every=rounds, out=tmp_path / "run", keep="nothing", threads=1,
         privacy=privacy, **options,
     )  # fmt: skip
-    return audit(run.path, run.algorithm, run.summary)
+    return audit(run.path, run.algorithm, run.summary, users=users)
 
 
 def test_plain_fedmf_is_an_open_book(real_data: Path, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_thousandth_of_the_noise_is_found_out(real_data: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("sharing", ["per-round", "fixed-subset"])
 def test_federank_at_pi_0(sharing: str, real_data: Path, tmp_path: Path) -> None:
-    found = _audited(tmp_path, make("federank", pi=0.0, sharing=sharing), 100, cohort=50)
+    found = _audited(tmp_path, make("federank", pi=0.0, sharing=sharing), 100, cohort=50, users=300)
     attacks, popular = found["attacks"], found["baselines"]["popularity"]["auc"]
     assert found["uploads_per_user"] <= 101  # a round is an epoch in which each person comes about once
     if sharing == "per-round":

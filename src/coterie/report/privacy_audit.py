@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,20 +38,19 @@ def _gaussian(z: float) -> Setting:
 _CENTRAL = {"mechanism": "central", "clip": 0.5, "noise": 1.0, "sampling": 0.1}
 SETTINGS = (
     Setting("fedmf, nothing", "fedmf", {}, {}),
-    *(_gaussian(z) for z in (0.001, 0.003, 0.01, 0.03, 0.1, 1.0)),
-    Setting("fedmf, local Laplace b=1", "fedmf", {}, {"mechanism": "local-laplace", "clip": 5.0, "noise": 1.0}, 5,
+    *(_gaussian(z) for z in (0.001, 0.01, 0.1, 1.0)),
+    Setting("fedmf, local Laplace b=1", "fedmf", {}, {"mechanism": "local-laplace", "clip": 5.0, "noise": 1.0}, 3,
             everybody=False),
     Setting("fedmf, central z=1, server trusted", "fedmf", {}, _CENTRAL),
     Setting("fedmf, central z=1, secure sum", "fedmf", {}, {**_CENTRAL, "secure_sum": True}, everybody=False),
-    Setting("fedmf, half of the rows sent", "fedmf", {}, {"send_rows": 0.5}),
-    Setting("federank per-round, pi=1", "federank", {"pi": 1.0}, {}, 100, 50),
+    Setting("federank per-round, pi=1", "federank", {"pi": 1.0}, {}, 100, 50, everybody=False),
     Setting("federank per-round, pi=0", "federank", {"pi": 0.0}, {}, 100, 50),
     Setting("federank fixed-subset, pi=0", "federank", {"pi": 0.0, "sharing": "fixed-subset"}, {}, 100, 50),
     Setting("fedrap as released, nothing", "fedrap", {}, {}, behaviour="as_released", everybody=False),
     Setting("fedrap as released, its noise", "fedrap", {}, {"mechanism": "fedrap-noise"}, behaviour="as_released",
             everybody=False),
-    Setting("gpfedrec as released, nothing", "gpfedrec", {}, {}, 5, behaviour="as_released", everybody=False),
-    Setting("gpfedrec as released, Laplace 0.5", "gpfedrec", {}, {"mechanism": "gpfedrec-noise", "noise": 0.5}, 5,
+    Setting("gpfedrec as released, nothing", "gpfedrec", {}, {}, 3, behaviour="as_released", everybody=False),
+    Setting("gpfedrec as released, Laplace 0.5", "gpfedrec", {}, {"mechanism": "gpfedrec-noise", "noise": 0.5}, 3,
             behaviour="as_released", everybody=False),
 )  # fmt: skip
 
@@ -78,10 +76,7 @@ def study(
                     rounds=one.rounds or rounds, evaluate_every=one.rounds or rounds, cohort=one.cohort,
                     privacy=PrivacySpec(record_view=True, **sample, **one.privacy), keep="nothing",
                 )  # fmt: skip
-            began = time.process_time()
-            result = audit(done.path, done.algorithm, done.summary, seed=seed)
-            result["audit_cpu_seconds"] = round(time.process_time() - began, 1)
-            tensors.write_json(kept, result)
+            tensors.write_json(kept, audit(done.path, done.algorithm, done.summary, seed=seed))
             shutil.rmtree(place / view.FOLDER)
         result = json.loads(kept.read_text())
         found.append(_kept(one, result))
@@ -115,7 +110,7 @@ def _kept(setting: Setting, result: dict[str, Any]) -> dict[str, Any]:
         "why_no_epsilon": stated.get("why"),
         "empirical": result["empirical"],
         "quality": result["quality"],
-        "audit_cpu_seconds": result["audit_cpu_seconds"],
+        "audit_cpu_seconds": result.get("cpu_seconds", 0.0),
     }
 
 

@@ -31,10 +31,11 @@ _FEDRAP = {
 }
 _GPFEDREC = {
     "Laplace 0 to 0.5": "Equation 9: Laplace noise on a table that is not clipped. Its sensitivity is unbounded, so no "
-    "epsilon exists. Were tables cut to the L1 norm a first table has (about 43,000 for 1,682 x 32 numbers of "
-    "deviation 1), scale 0.5 would be epsilon 172,000 an upload.",
-    "local Laplace": "the real one: the upload cut to L1 norm S1 = 1,000, Laplace noise of scale S1: epsilon 2 an "
-    "upload, added up over rounds. Holds against the server.",
+    "epsilon exists.",
+    "local Laplace": "the real one at the paper's loudest noise: the uploaded table cut to L1 norm 43,000 (that of a "
+    "first table), Laplace noise of scale 0.5: epsilon 2 x 43,000 / 0.5 = 172,000 an upload, added up over rounds. It "
+    "holds against the server and says how little the noise of this table protects: epsilon 2 an upload would need "
+    "noise of scale 43,000 on numbers of size 1.",
 }
 
 

@@ -43,7 +43,8 @@ def moved(rows: np.ndarray, values: np.ndarray, table: np.ndarray) -> np.ndarray
     if table.shape[1] != values.shape[1]:
         return values
     change: np.ndarray = values - table[rows]
-    return change if np.linalg.norm(change) < np.linalg.norm(values) else values
+    sizes = [np.linalg.norm(one.astype(np.float64)) for one in (change, values)]
+    return change if sizes[0] < sizes[1] else values
 
 
 def collect(directory: Path, most: int | None = None, users: int | None = None, seed: int = 0) -> Evidence:

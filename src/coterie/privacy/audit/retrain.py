@@ -58,7 +58,9 @@ def retrain(
 
 
 def _moves(rows: np.ndarray, values: np.ndarray, sent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    return _table(rows, moved(rows, values, sent), wanted)
+    """Where a guess makes training diverge, the row says nothing."""
+    known = np.where(np.abs(values) < 1e18, values, np.float32(0.0))
+    return _table(rows, moved(rows, known, sent), wanted)
 
 
 def _table(rows: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:

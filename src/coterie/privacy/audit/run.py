@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,10 @@ def audit(
         from threadpoolctl import threadpool_limits
     except ImportError:
         raise CoterieError("the audit needs scikit-learn and threadpoolctl: pip install 'coterie[privacy]'") from None
+    began = time.process_time()
     with threadpool_limits(1):  # thousands of small products: threads waiting for each other cost 70 times the work
-        return _audit(directory, algorithm, summary, rounds, users, seed)
+        found = _audit(directory, algorithm, summary, rounds, users, seed)
+    return found | {"cpu_seconds": round(time.process_time() - began, 1)}
 
 
 def _audit(
