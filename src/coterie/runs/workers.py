@@ -91,7 +91,8 @@ def run_rounds(job: Job, threads: int, data: Interactions | None = None) -> Iter
             yield int(record["round"])
     except Diverged as problem:
         tensors.write_json(_diverged_file(job.place), {"why": str(problem).replace(str(job.place), "its folder")})
-    note()
+    finally:
+        note()
 
 
 def _diverged_file(place: Path) -> Path:

@@ -1,0 +1,236 @@
+"""A paper's page from its records: published, under its protocol, under the clean one, and what lies between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from coterie.report.plan import label
+
+Key = tuple[str, str, str]
+_NOT = "not run"
+
+
+def write_page(paper: Mapping[str, Any], out: Path) -> Path:
+    """README.md of the folder, made from the JSON files in it and nothing else."""
+    records = {
+        name: json.loads(file.read_text()) for name in paper["datasets"] if (file := out / f"{name}.json").exists()
+    }
+    file = out / "README.md"
+    file.write_text(page(paper, records))
+    return file
+
+
+def page(paper: Mapping[str, Any], records: Mapping[str, Any]) -> str:
+    without = [name for name in paper["datasets"] if name not in records]
+    lines = [
+        f"# {paper['source']}", "",
+        f"Made by `coterie reproduce {paper['name']}` from the JSON files beside it, and made again by "
+        f"`coterie reproduce {paper['name']} --pages`. Figures are in % where the paper's are. An interval in brackets "
+        "is 95 %: over seeds (Student's t) where there are several, over users (bootstrap) where there is one.", "",
+        *_protocols(paper), "",
+    ]  # fmt: skip
+    for name, record in records.items():
+        lines += _data_set(paper, name, record)
+    if without:
+        reasons = paper.get("missing", {})
+        told = "; ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in without)
+        lines += ["## Missing", "", f"Not run, so nothing is stated: {told}.", ""]
+    lines += ["## Oddities of the paper, and choices made here", "", *(f"- {one}" for one in paper["oddities"]), ""]
+    return "\n".join(lines)
+
+
+def _protocols(paper: Mapping[str, Any]) -> list[str]:
+    rules = paper["protocols"]["paper"]["name"]
+    if paper["name"] == "federank":
+        return [
+            f"**paper** is `{rules}`: users with 20 ratings or more, each history's last fifth is the test, full "
+            "ranking; training negatives avoid training items only, so nothing held out leaks. **clean** is the same "
+            "split of all users with 3 or more."
+        ]
+    return [
+        f"**paper** is `{rules}`: training negatives avoid the held-out items too, as in the released code. No device "
+        "could do so: it does not know its person's future. **clean** draws them from all she has not trained on. The "
+        "settings of a row are the same in both; the protocols differ besides in the order of equal times, in short "
+        "histories and repeated pairs, in the sampled candidates and in the validation metric that picks the round."
+    ]
+
+
+def _data_set(paper: Mapping[str, Any], name: str, record: Mapping[str, Any]) -> list[str]:
+    found: dict[Key, dict[str, Any]] = {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}
+    seeds = sorted({len(one["seeds"]) for one in record["cells"]})
+    counts = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
+    where = record["hardware"]
+    lines = [
+        f"## {name}", "",
+        f"{record['users']:,} users, {record['items']:,} items, {record['interactions']:,} interactions "
+        f"(hash {record['data_sha256'][:12]}). {counts} seed{'' if counts == '1' else 's'} for each row; coterie "
+        f"{record['coterie']}; {where['processor']}, {where['cores']} cores; "
+        f"{_cpu(record) / 60:.0f} CPU-minutes in all.", "",
+    ]  # fmt: skip
+    summary = headline(paper, name, found)
+    if summary:
+        lines += [f"**{summary}**", ""]
+    for entry in paper["entries"]:
+        if name in entry["datasets"]:
+            lines += _table(paper, entry, name, found) if "rows" in entry else _drawing(entry, record)
+    return lines
+
+
+def _cpu(record: Mapping[str, Any]) -> float:
+    """CPU-seconds of the runs behind a record; tables that share a run count it once."""
+    runs = {}
+    for one in record["cells"]:
+        said = (one["algorithm"], one["behaviour"], one["settings"], one["privacy"], one["rounds"], one["rules"])
+        key = json.dumps([*said, one["row"] if "sparsity" in one["row"] else ""], sort_keys=True)
+        runs[key] = one["cpu_seconds"]
+    return float(sum(runs.values()))
+
+
+def headline(paper: Mapping[str, Any], name: str, found: Mapping[Key, Mapping[str, Any]]) -> str | None:
+    """What the leak accounts for, for the paper's own system; None while its runs are missing."""
+    entry = next(one for one in paper["entries"] if one["id"] == paper["headline"]["entry"])
+    metric = paper["headline"]["metric"]
+    row = next(one for one in entry["rows"] if one["system"] == paper["own"])
+    return sentence(entry, row, name, found, metric, leak=paper["name"] != "federank")
+
+
+def sentence(
+    entry: Mapping[str, Any],
+    row: Mapping[str, Any],
+    name: str,
+    found: Mapping[Key, Mapping[str, Any]],
+    metric: str,
+    leak: bool = True,
+) -> str | None:
+    """The difference in words, from the numbers."""
+    ours = [_value(found.get((entry["id"], label(row), protocol)), metric) for protocol in ("paper", "clean")]
+    if ours[0] is None or ours[1] is None:
+        return None
+    published = row.get("published", {}).get(name)
+    printed = published[entry["metrics"].index(metric)] if published else None
+    under, clean = ours[0]["mean"], ours[1]["mean"]
+    form = _form(entry, metric)
+    told = "" if printed is None else f"published {form(printed['value'])}, "
+    told = f"{label(row)} on {name}, {metric}: {told}ours {form(under)} under the paper's protocol, {form(clean)} clean"
+    unit = " points" if entry["percent"] else ""
+    gap = under - clean
+    if not leak:
+        if printed is None:
+            return f"{told}: nothing held out leaks in this paper."
+        far = under - printed["value"]
+        side = "above" if far > 0 else "below"
+        return f"{told}: nothing held out leaks in this paper; ours is {form(abs(far))} {side} the published figure."
+    if gap <= 0:
+        return f"{told}: it is no lower where held-out items do not shape the negatives."
+    share = f", {gap / under:.0%} of the figure," if under > 0 else ""
+    return f"{told}: {form(gap)}{unit}{share} go where held-out items no longer shape the negatives."
+
+
+def _table(
+    paper: Mapping[str, Any], entry: Mapping[str, Any], name: str, found: Mapping[Key, Mapping[str, Any]]
+) -> list[str]:
+    metrics = entry["metrics"]
+    if not any(key[0] == entry["id"] for key in found):
+        return [f"### {_title(entry)}", "", f"{_NOT.capitalize()}.", ""]
+    heads = [f"{metric} {who}" for metric in metrics for who in ("published", "paper", "clean")]
+    if not any(row.get("published", {}).get(name) for row in entry["rows"]):
+        heads = [one for one in heads if not one.endswith("published")]
+    lines = [f"### {_title(entry)}", "", f"| | {' | '.join(heads)} |", "| --- " * (len(heads) + 1) + "|"]
+    for row in entry["rows"]:
+        shown = []
+        for head in heads:
+            metric, _, who = head.rpartition(" ")
+            shown.append(_cell(entry, row, name, metric, who, found, paper))
+        lines.append(f"| {label(row)} | {' | '.join(shown)} |")
+    lines.append("")
+    if entry.get("last"):
+        lines += ["Test figures of the last round.", ""]
+    if "note" in entry:
+        lines += [entry["note"], ""]
+    for row in entry["rows"]:
+        if row.get("published", {}).get(name) and row["system"] != paper["own"]:
+            told = sentence(entry, row, name, found, metrics[0], leak=paper["name"] != "federank")
+            lines += [f"- {told}"] if told else []
+    for row in entry["rows"]:
+        for protocol in ("paper", "clean"):
+            one = found.get((entry["id"], label(row), protocol))
+            if one and one.get("tried"):
+                chosen = ", ".join(f"{key} {one['settings'][key]}" for key in one["tried"][0])
+                lines.append(f"- {label(row)} [{protocol}]: {chosen}, chosen on validation among {len(one['tried'])}.")
+    return [*lines, ""]
+
+
+def _cell(
+    entry: Mapping[str, Any], row: Mapping[str, Any], name: str, metric: str, who: str,
+    found: Mapping[Key, Mapping[str, Any]], paper: Mapping[str, Any],
+) -> str:  # fmt: skip
+    form = _form(entry, metric)
+    if who == "published":
+        printed = row.get("published", {}).get(name)
+        one = printed[entry["metrics"].index(metric)] if printed else None
+        if one is None:
+            return ""
+        return form(one["value"]) + (f" ± {form(one['deviation'])}" if "deviation" in one else "")
+    if who not in paper["systems"][row["system"]].get("protocols", ("paper", "clean")):
+        return ""
+    measured = found.get((entry["id"], label(row), who))
+    if measured is None:
+        return _NOT
+    value = _value(measured, metric)
+    if value is None:
+        return "diverged"
+    spread = f" ± {form(value['deviation'])}" if value.get("deviation") is not None else ""
+    interval = f" [{form(value['low'])}, {form(value['high'])}]" if "low" in value else ""
+    return f"{form(value['mean'])}{spread}{interval}"
+
+
+def _value(cell: Mapping[str, Any] | None, metric: str) -> dict[str, Any] | None:
+    if cell is None or cell["values"] is None:
+        return None
+    found: dict[str, Any] = cell["values"][metric]
+    return found
+
+
+def _form(entry: Mapping[str, Any], metric: str) -> Any:
+    digits = 1 if entry["percent"] else 0 if metric.startswith("ItemCoverage") else 4
+    return lambda value: f"{value:,.{digits}f}"
+
+
+def _title(entry: Mapping[str, Any]) -> str:
+    return f"{str(entry['id']).capitalize()}: {entry['title']}"
+
+
+def _drawing(entry: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
+    """A drawing's numbers are in the JSON; here what can be said in a line or a small table."""
+    lines = [f"### {_title(entry)}", ""]
+    numbers = record["figures"].get(entry["id"])
+    if numbers is None:
+        return [*lines, f"{_NOT.capitalize()}.", ""]
+    where = f"The numbers are in the JSON file under `figures`, `{entry['id']}`."
+    if "last" in numbers:
+        lines += ["| share of entries of C above | 1e-1 | 1e-2 |", "| --- | --- | --- |"]
+        for system, printed in (numbers.get("published") or {}).items():
+            lines.append(f"| {system}, published | {printed['1e-01']:.3f} | {printed['1e-02']:.3f} |")
+        for run, shares in numbers["last"].items():
+            lines.append(
+                f"| {run} | {shares.get('1e-01', float('nan')):.3f} | {shares.get('1e-02', float('nan')):.3f} |"
+            )
+        return [*lines, "", where, ""]
+    if "apart" in numbers:
+        told = ", ".join(f"{name} {value:.2f}" for name, value in numbers["apart"].items())
+        return [
+            *lines,
+            f"{numbers['rated']} rated and {numbers['unrated']} other items of the most active person. Distance of the "
+            f"two groups' centres over the spread within them: {told}. `figures.item_map` draws it.", "",
+        ]  # fmt: skip
+    if "found" in numbers:
+        return [*lines, *(f"- {one}" for one in numbers["found"]), "", where, ""]
+    if "lines" in numbers:
+        first = [
+            f"{name}: {line['y'][-1]:.3f} at {line['x'][-1]}" for name, line in numbers["lines"].items() if line["y"]
+        ]
+        return [*lines, f"{numbers.get('y', '')} at the end: {'; '.join(first)}. {where}", ""]
+    return [*lines, where, ""]

@@ -1,0 +1,47 @@
+"""`coterie reproduce`: a paper's tables and figures beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="fedrap, federank or gpfedrec.")],
+    table: Annotated[list[str] | None, typer.Option(help="A table's number, repeatable.")] = None,
+    figure: Annotated[list[str] | None, typer.Option(help="A figure's number, repeatable.")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="A data set of the paper, repeatable; default: all.")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs for each row.")] = 1,
+    protocol: Annotated[str, typer.Option(help="both, paper or clean.")] = "both",
+    out: Annotated[Path | None, typer.Option(help="Folder of records and page; default papers/NAME.")] = None,
+    cache: Annotated[Path, typer.Option(help="Folder of runs; what is in it is not run again.")] = Path(
+        "runs/reproduce"
+    ),
+    jobs: Annotated[int | None, typer.Option(help="Runs side by side; default: one for each core.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of named data sets; default $COTERIE_DATA.")] = None,
+    collect: Annotated[bool, typer.Option("--collect", help="Run nothing: records of what the cache holds.")] = False,
+    pages: Annotated[bool, typer.Option("--pages", help="Only make the page again from the records.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only list the tables and figures and their data sets.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")] = False,
+) -> None:
+    """Run what a paper's tables and figures need; published, paper's protocol and clean side by side."""
+    from coterie.report.plan import read_paper
+    from coterie.report.reproduce import reproduce as run_all
+
+    if plan:
+        for entry in read_paper(paper)["entries"]:
+            dear = "" if entry.get("default", True) else " (only when asked for)"
+            print(f"{entry['id']:9s} {entry['title']}{dear}: {', '.join(entry['datasets'])}")
+        return
+    if pages:
+        from coterie.report.pages import write_page
+
+        print(write_page(read_paper(paper), Path("papers") / paper if out is None else out))
+        return
+    written = run_all(
+        paper, tables=table or (), figures=figure or (), data=data or (), seeds=seeds, protocol=protocol, out=out,
+        cache=cache, jobs=jobs, data_dir=data_dir, collect=collect, quiet=quiet,
+    )  # fmt: skip
+    print("\n".join(str(path) for path in written))

@@ -1,0 +1,198 @@
+"""Reproducing a paper: descriptions that hold, a cache that is used, a page that says what the JSON says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coterie
+from coterie.algorithms import algorithm_class
+from coterie.errors import CoterieError
+from coterie.report import plan
+from coterie.report import reproduce as module
+from coterie.report.pages import page, sentence, write_page
+from coterie.report.plan import PAPERS, cells, chosen_entries, part_of, read_paper, write_part
+from coterie.report.reproduce import reproduce
+from coterie.runs.directory import RunDirectory
+from coterie.runs.spec import DataSpec
+
+SMALL = "synthetic:users=40,items=150,seed=3,shortest=12,longest=20"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_row_of_a_paper_is_a_run_that_can_be_started(name: str) -> None:
+    paper = read_paper(name)
+    where = DataSpec(source="nowhere", sha256="0" * 64)
+    for entry in paper["entries"]:
+        for data in entry["datasets"]:
+            parts = {plan.part_name(data, row["subset"]): where for row in entry.get("rows", []) if "subset" in row}
+            for cell in cells(paper, entry, {data: where, **parts}, data, ("paper", "clean"), 2):
+                assert len(cell.specs) == len(cell.candidates) >= 1
+                for spec in cell.specs[0]:
+                    resolved = spec.resolved()
+                    assert resolved.rounds and algorithm_class(resolved.algorithm)
+                assert [spec.seed for spec in cell.specs[0]] == [0, 1]
+        for row in entry.get("rows", []):
+            for data, printed in row.get("published", {}).items():
+                assert data in paper["datasets"] and len(printed) == len(entry["metrics"])
+    own = next(one for one in paper["entries"] if one["id"] == paper["headline"]["entry"])
+    assert paper["own"] in [row["system"] for row in own["rows"]]
+
+
+def test_papers_and_parts_that_are_not_there_are_answered_with_the_list() -> None:
+    with pytest.raises(CoterieError, match="Known: fedrap, federank, gpfedrec"):
+        read_paper("fedprox")
+    with pytest.raises(CoterieError, match="unknown part of fedrap 'table 9'"):
+        chosen_entries(read_paper("fedrap"), ["9"], [])
+    with pytest.raises(CoterieError, match="unknown data set of fedrap 'netflix'"):
+        reproduce("fedrap", data=["netflix"])
+    assert [one["id"] for one in chosen_entries(read_paper("gpfedrec"), ["6"], ["3"])] == ["table 6", "figure 3"]
+    assert "table 7" not in [one["id"] for one in chosen_entries(read_paper("gpfedrec"), [], [])]
+
+
+def test_a_part_has_the_size_asked_for_and_the_nearest_sparsity(tmp_path: Path) -> None:
+    data = coterie.load("synthetic:users=60,items=40,seed=1")
+    sizes = np.sort(np.diff(data.indptr))[::-1]
+    densest = 100 * (1 - sizes[:20].sum() / (20 * 40))
+    rows, sparsity = part_of(data, {"users": 20, "sparsity": 0.0})
+    assert sparsity == pytest.approx(densest)
+    write_part(data, rows, tmp_path / "part.tsv")
+    part = coterie.load(tmp_path / "part.tsv")
+    assert part.n_users == 20 and len(part) == sizes[:20].sum()
+    rows, sparsity = part_of(data, {"items": 10, "sparsity": 100.0})
+    popularity = np.sort(np.bincount(data.items, minlength=40))
+    assert len(rows) == popularity[:10].sum()
+    with pytest.raises(CoterieError, match="fewer than 100"):
+        part_of(data, {"users": 100, "sparsity": 50.0})
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A paper of two systems on a made-up data set."""
+    table = {
+        "id": "table 3", "title": "Two systems", "kind": "sampled", "metrics": ["HR@10"], "percent": True,
+        "datasets": ["ml-100k", "douban"],
+        "rows": [
+            {"system": "FedRAP", "published": {"ml-100k": [{"value": 97.09, "deviation": 0.56}]}},
+            {"system": "FedMF", "published": {"ml-100k": [{"value": 65.05}]}},
+            {"system": "own"},
+        ],
+    }  # fmt: skip
+    paper = {
+        "name": "fedrap", "source": "A paper", "own": "FedRAP", "headline": {"entry": "table 3", "metric": "HR@10"},
+        "protocols": {"paper": {"name": "paper:fedrap"}, "clean": {"name": "clean"}},
+        "datasets": {"ml-100k": {}, "douban": {}},
+        "systems": {
+            "FedRAP": {"algorithm": "fedrap", "behaviour": "as_released", "rounds": 4, "keep": "model"},
+            "FedMF": {"algorithm": "fedmf", "rounds": 2, "choose": {"lr_server": [0.02, 0.1]}},
+            "own": {"algorithm": "mostpop", "protocols": ["clean"]},
+        },
+        "entries": [
+            table,
+            {"id": "figure 3", "title": "By round", "draw": "convergence", "of": "table 3", "datasets": ["ml-100k"]},
+            {"id": "figure 5", "title": "C", "draw": "sparsity", "systems": ["FedRAP"], "datasets": ["ml-100k"]},
+            {"id": "figure 7", "title": "Weights", "draw": "curricula", "datasets": ["ml-100k"]},
+        ],
+        "oddities": ["None."],
+    }  # fmt: skip
+    real = coterie.load
+
+    def load(name: str, **more: Any) -> Any:
+        if name == "douban":
+            raise CoterieError("douban: not here")
+        return real(SMALL)
+
+    from coterie.runs import workers
+
+    monkeypatch.setattr(module, "read_paper", lambda name: paper)
+    monkeypatch.setattr(module, "load", load)
+    monkeypatch.setattr(workers, "load_data", lambda spec, given=None: real(SMALL))
+    return paper
+
+
+def test_a_paper_is_run_once_recorded_and_told(tiny: dict[str, Any], tmp_path: Path) -> None:
+    options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1}
+    reproduce("fedrap", **options)
+    record = json.loads((tmp_path / "out" / "ml-100k.json").read_text())
+    found = {(one["row"], one["protocol"]): one for one in record["cells"]}
+    assert set(found) == {
+        ("FedRAP", "paper"), ("FedRAP", "clean"), ("FedMF", "paper"), ("FedMF", "clean"), ("own", "clean"),
+    }  # fmt: skip
+    runs = list((tmp_path / "cache").glob("*/summary.json"))
+    assert len(runs) == 2 + 4 + 1
+    fedrap = [RunDirectory(one.parent).summary() for one in runs if one.parent.name.startswith("fedrap")]
+    under = next(one for one in fedrap if one["protocol"]["name"] == "paper:fedrap")
+    mine = found["FedRAP", "paper"]
+    assert mine["values"]["HR@10"]["mean"] == 100 * under["metrics"]["test"]["sampled"]["HR@10"]
+    assert mine["values"]["HR@10"]["low"] <= mine["values"]["HR@10"]["mean"] <= mine["values"]["HR@10"]["high"]
+    assert mine["warning"] and found["FedRAP", "clean"]["warning"] is None
+    assert found["FedMF", "clean"]["tried"] == [{"lr_server": 0.02}, {"lr_server": 0.1}]
+    assert set(record["figures"]) == {"figure 3", "figure 5", "figure 7"}
+    assert str(tmp_path) not in json.dumps(record)
+
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert f"| FedRAP | 97.1 ± 0.6 | {mine['values']['HR@10']['mean']:.1f} [" in text
+    assert "Not run, so nothing is stated: douban" in text
+    assert "chosen on validation among 2" in text
+
+    stamps = {one: one.stat().st_mtime_ns for one in runs}
+    reproduce("fedrap", **options)
+    assert {one: one.stat().st_mtime_ns for one in (tmp_path / "cache").glob("*/summary.json")} == stamps
+
+
+def test_two_seeds_have_a_deviation_and_fewer_do_not_replace_them(tiny: dict[str, Any], tmp_path: Path) -> None:
+    tiny["entries"] = tiny["entries"][:1]
+    tiny["entries"][0]["rows"] = tiny["entries"][0]["rows"][2:]
+    tiny["headline"]["metric"], tiny["own"] = "HR@10", "own"
+    options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1, "protocol": "clean"}
+    reproduce("fedrap", seeds=2, **options)
+    reproduce("fedrap", seeds=1, **options)
+    (cell,) = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
+    assert cell["seeds"] == [0, 1] and cell["values"]["HR@10"]["over"] == "seeds"
+    assert cell["values"]["HR@10"]["deviation"] == pytest.approx(np.std(cell["values"]["HR@10"]["seeds"], ddof=1))
+
+
+def test_collecting_runs_nothing_and_says_so(tiny: dict[str, Any], tmp_path: Path) -> None:
+    reproduce("fedrap", out=tmp_path / "out", cache=tmp_path / "cache", collect=True)
+    assert not list(tmp_path.glob("cache/*/spec.json"))
+    assert json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"] == []
+    assert "Not run." in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_sentence_names_the_difference() -> None:
+    entry = {"id": "table 3", "metrics": ["HR@10"], "percent": True}
+    row = {"system": "FedRAP", "published": {"ml-100k": [{"value": 97.09}]}}
+
+    def cell(mean: float) -> dict[str, Any]:
+        return {"values": {"HR@10": {"mean": mean}}}
+
+    found = {("table 3", "FedRAP", "paper"): cell(100.0), ("table 3", "FedRAP", "clean"): cell(25.0)}
+    told = sentence(entry, row, "ml-100k", found, "HR@10")
+    assert told == (
+        "FedRAP on ml-100k, HR@10: published 97.1, ours 100.0 under the paper's protocol, 25.0 clean: 75.0 points, 75% "
+        "of the figure, go where held-out items no longer shape the negatives."
+    )
+    found["table 3", "FedRAP", "clean"] = cell(100.5)
+    assert str(sentence(entry, row, "ml-100k", found, "HR@10")).endswith(
+        "it is no lower where held-out items do not shape the negatives."
+    )
+    assert sentence(entry, row, "ml-100k", {}, "HR@10") is None
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_committed_pages_are_those_of_their_records(name: str, tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "papers" / name
+    if not folder.exists():
+        pytest.skip(f"no results of {name} are committed")
+    paper = read_paper(name)
+    records = {one: json.loads((folder / f"{one}.json").read_text()) for one in paper["datasets"]
+               if (folder / f"{one}.json").exists()}  # fmt: skip
+    assert records
+    assert (folder / "README.md").read_text() == page(paper, records)
+    for record in records.values():
+        (tmp_path / f"{record['data']}.json").write_text(json.dumps(record))
+    assert write_page(paper, tmp_path).read_text() == page(paper, records)
