@@ -11,6 +11,7 @@ import typer
 
 from coterie.data.commands import app as data_app
 from coterie.engine.flower import commands as flower
+from coterie.engine.flower.node_commands import node
 from coterie.errors import CoterieError
 from coterie.privacy.commands import app as privacy_app
 from coterie.privacy.commands import audit, forget, read_flags
@@ -35,7 +36,7 @@ app.add_typer(study_app, name="study", help="Questions of the papers, answered b
 app.add_typer(data_app, name="data", help="Data sets: list, fetch, inspect, convert.")
 app.add_typer(flower.federation, name="federation")
 app.add_typer(flower.server, name="server")
-app.add_typer(flower.node, name="node")
+app.add_typer(node, name="node")
 app.command("split")(flower.split_command)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
@@ -75,7 +76,9 @@ def run(
     spec: Annotated[Path | None, typer.Option(help="A spec file (a run's spec.json) instead of flags.")] = None,
     columns: Annotated[list[str] | None, typer.Option(help="user=NAME, item=NAME, ... of a file, repeatable.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of named data sets; default $COTERIE_DATA.")] = None,
-    sharing: Annotated[Path | None, typer.Option(help="Table of people's choices: user_id, pi, never_share.")] = None,
+    sharing: Annotated[
+        Path | None, typer.Option(help="Choices: user_id, pi; or user_id, item_id, never_share.")
+    ] = None,
     on_bad_row: Annotated[str, typer.Option(help="error, or quarantine: set bad rows aside in a file.")] = "error",
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     privacy: Annotated[

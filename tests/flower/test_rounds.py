@@ -479,10 +479,14 @@ def test_bytes_of_single_uploads_are_the_simulators_count_within_five_per_cent(
 def test_without_flower_the_install_line_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from coterie.engine.flower import commands
+    from coterie.engine.flower import commands, node_commands
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for verb in (commands.up, lambda: commands.server_start(Path("x")), lambda: commands.node_key_command(Path("x"))):
+    for verb in (
+        commands.up,
+        lambda: commands.server_start(Path("x")),
+        lambda: node_commands.node_key_command(Path("x")),
+    ):
         with pytest.raises(CoterieError, match=r"pip install 'coterie\[flower\]'"):
             verb()
 
