@@ -86,7 +86,10 @@ def receive(graph: Graph, received: Collected, elsewhere: Callable[[np.ndarray],
     n_items, width = graph.uploads.shape[1:]
     for ids, upload in zip(received.ids, received.uploads, strict=True):
         if not np.isfinite(upload.values).all():
-            raise Refused("an upload holds numbers that are not finite; nothing of this round was taken in")
+            raise Refused(
+                "an upload holds numbers that are not finite; nothing of this round was taken in (if it was training "
+                "that diverged: lower the rates, lr_item first)"
+            )
         whole = len(upload.rows) == len(ids) * n_items
         if whole:
             tables = upload.values.reshape(len(ids), n_items, width)
