@@ -3,7 +3,7 @@
     python -m benchmarks.central_figures RUNS docs/findings/central.json [NAME ...]
 
 RUNS is a folder of run directories; a finished one is not run again. Names pick some of the runs. A run that was
-stopped is listed with `finished: false` and its best evaluated round so far; `coterie resume` goes on with it.
+stopped is gone on with if it is named, and otherwise listed with `finished: false` and its best round so far.
 """
 
 from __future__ import annotations
@@ -15,46 +15,35 @@ from pathlib import Path
 from typing import Any
 
 BEYOND = ("Precision@10", "Recall@10", "F1@10", "Coverage@10", "1-Gini@10")
-WIDE = "--set dim=256 --set reg=0 --set layers=1 --set batch=8192 --rounds 60 --evaluate-every 15"
+LIGHT = "--algorithm lightgcn --data ml-100k"
+WIDE = "--set dim=256 --set reg=0 --set layers=1 --set batch=8192 --rounds 40 --evaluate-every 20"
+OWN = "--set own_lr=0.5 --set batch=8192 --rounds 100 --evaluate-every 25"
+BOTH = "--set graph=everything --set positives=everything"
 
 RUNS = {
     # clean, shipped defaults
     "als-ml-100k": "--algorithm als --data ml-100k",
-    "lightgcn-ml-100k": "--algorithm lightgcn --data ml-100k",
+    "lightgcn-ml-100k": LIGHT,
     "ease-ml-1m": "--algorithm ease --data ml-1m",
-    "ease-600-ml-1m": "--algorithm ease --data ml-1m --set reg=600",
     "als-ml-1m": "--algorithm als --data ml-1m",
-    "mf-ml-100k": "--algorithm mf --data ml-100k",
-    "ncf-ml-100k": "--algorithm ncf --rounds 30 --data ml-100k",
     "sgl-ml-100k": "--algorithm sgl --data ml-100k",
     # the papers' protocols
     "mf-ml-100k-gpfedrec": "--algorithm mf --data ml-100k --protocol paper:gpfedrec",
     "ncf-ml-100k-gpfedrec": "--algorithm ncf --rounds 30 --data ml-100k --protocol paper:gpfedrec",
     "sgl-ml-100k-gpfedrec": "--algorithm sgl --data ml-100k --protocol paper:gpfedrec",
-    "ncf-ml-100k-fedrap": "--algorithm ncf --rounds 30 --data ml-100k --protocol paper:fedrap",
-    "ncf-aiv-fedrap": "--algorithm ncf --rounds 30 --data amazon-instant-video --protocol paper:fedrap",
     # what makes LightGCN's 99 %
-    "lightgcn-leak-train": "--algorithm lightgcn --data ml-100k --protocol paper:fedrap",
-    "lightgcn-leak-everything": "--algorithm lightgcn --data ml-100k --protocol paper:fedrap --set graph=everything",
-    "lightgcn-aiv-train": "--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap",
-    "lightgcn-aiv-everything": "--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap "
-    "--set graph=everything",
-    "lightgcn-wide-paper": f"--algorithm lightgcn --data ml-100k --protocol paper:fedrap {WIDE}",
-    "lightgcn-wide-everything": "--algorithm lightgcn --data ml-100k --protocol paper:fedrap --set graph=everything "
-    + WIDE,
-    "lightgcn-wide-clean": f"--algorithm lightgcn --data ml-100k {WIDE}",
-    # FedeRank's table
-    "userknn-adm-federank": "--algorithm userknn --data amazon-digital-music --protocol paper:federank",
-    "itemknn-adm-federank": "--algorithm itemknn --data amazon-digital-music --protocol paper:federank",
-    "bpr-adm-federank": "--algorithm bpr --data amazon-digital-music --protocol paper:federank --rounds 60 "
-    "--evaluate-every 10",
-    "multvae-adm-federank": "--algorithm multvae --data amazon-digital-music --protocol paper:federank --rounds 40 "
-    "--evaluate-every 10",
-    "userknn-ml-1m-federank": "--algorithm userknn --data ml-1m --protocol paper:federank",
-    "itemknn-ml-1m-federank": "--algorithm itemknn --data ml-1m --protocol paper:federank",
-    "bpr-ml-1m-federank": "--algorithm bpr --data ml-1m --protocol paper:federank --rounds 60 --evaluate-every 10",
-    "multvae-ml-1m-federank": "--algorithm multvae --data ml-1m --protocol paper:federank --rounds 60 "
-    "--evaluate-every 10",
+    "lightgcn-leak-train": f"{LIGHT} --protocol paper:fedrap",
+    "lightgcn-leak-graph": f"{LIGHT} --protocol paper:fedrap --set graph=everything",
+    "lightgcn-leak-both": f"{LIGHT} --protocol paper:fedrap {BOTH}",
+    "lightgcn-wide-clean": f"{LIGHT} {WIDE}",
+    "lightgcn-wide-train": f"{LIGHT} --protocol paper:fedrap {WIDE}",
+    "lightgcn-wide-graph": f"{LIGHT} --protocol paper:fedrap --set graph=everything {WIDE}",
+    "lightgcn-wide-both": f"{LIGHT} --protocol paper:fedrap {BOTH} {WIDE}",
+    "lightgcn-own-clean": f"{LIGHT} {OWN}",
+    "lightgcn-own-train": f"{LIGHT} --protocol paper:fedrap {OWN}",
+    "lightgcn-own-clean-aiv": f"--algorithm lightgcn --data amazon-instant-video --min-interactions 10 {OWN}",
+    "lightgcn-own-train-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {OWN}",
+    "lightgcn-own-train-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {OWN}",
 }
 
 
@@ -102,9 +91,14 @@ def so_far(run: Path, command: str) -> dict[str, Any] | None:
 
 def main(folder: Path, out: Path, names: list[str]) -> None:
     for name in names:
-        if not (folder / name / "summary.json").exists():
-            command = [sys.executable, "-m", "coterie.cli", "run", *RUNS[name].split()]
-            subprocess.run([*command, "--quiet", "--keep", "nothing", "--out", str(folder / name)], check=True)
+        coterie, run = [sys.executable, "-m", "coterie.cli"], folder / name
+        if (run / "summary.json").exists():
+            continue
+        if (run / "checkpoints").exists():
+            subprocess.run([*coterie, "resume", str(run), "--quiet"], check=True)
+        else:
+            asked = [*RUNS[name].split(), "--quiet", "--keep", "nothing", "--out", str(run)]
+            subprocess.run([*coterie, "run", *asked], check=True)
     found = {}
     for name, arguments in RUNS.items():
         path, command = folder / name / "summary.json", f"coterie run {arguments}"

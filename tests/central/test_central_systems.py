@@ -299,3 +299,20 @@ def test_an_interrupted_run_resumes_to_the_same_model(tmp_path: Any) -> None:
     rounds.close()
     again = resume(tmp_path / "half", data)
     assert again.summary["last_model_sha256"] == whole.summary["last_model_sha256"]
+
+
+def test_free_numbers_remember_what_was_drawn() -> None:
+    data = interactions([list(range(u, u + 12)) for u in range(15)])
+    for protocol, found_by_memory in (("paper:fedrap", True), ("clean", False)):
+        prepared = prepare(data, resolve(protocol), 0)
+        algorithm = make("lightgcn", own_lr=0.5, lr=0.0, start=0.0)  # the vectors stay at nought: memory alone
+        state = start(algorithm, prepared.history, 0)
+        for one in simulate(algorithm, prepared.history, state, range(1, 31), 0):
+            state = one.state
+        users = np.arange(data.n_users)
+        scores = algorithm.score(state.server, (), prepared.history, users)
+        held, own = prepared.test, Ragged(prepared.history.indptr, prepared.history.items)
+        for user in users:
+            assert all(scores[user, own.of(user)] > 0)
+            assert all(scores[user, held.of(user)] == 0) == found_by_memory  # never drawn, or drawn like any other
+            assert scores[user].min() < 0

@@ -7,8 +7,10 @@ a step with two layers, and no autograd through them.
 
 Somebody outside training has no e_0 of her own; her vector is what the propagation gives her from her items.
 
-*graph=everything* is the leak behind a published figure (docs/findings/lightgcn-leak.md): the graph also holds the
-validation and test items. Only a paper protocol that hands them out (as items never to be drawn) makes it possible.
+*graph=everything* and *positives=everything* are candidates for the leak behind a published figure
+(docs/findings/lightgcn-leak.md): the graph, or the triples too, also hold the validation and test items. Only a paper
+protocol that hands them out (as items never to be drawn) makes that possible. *own_lr* adds a free number for each user
+and item to x_ui, moved by the same triples: room to remember which items were drawn as negatives, and so which never.
 
 He, Deng, Wang, Li, Zhang, Wang: LightGCN. SIGIR 2020.
 """
@@ -29,6 +31,8 @@ from coterie.algorithms.interface import Central, History
 from coterie.errors import CoterieError
 from coterie.ragged import Ragged
 
+_NONE = np.zeros((0, 0), np.float32)
+
 
 class Parameters(NamedTuple):
     nodes: np.ndarray  # float32[n + m, dim]: e_0, users first
@@ -39,23 +43,29 @@ class Server(NamedTuple):
     user: np.ndarray  # float32[n, dim]: e of the users
     item: np.ndarray  # float32[m, dim]: e of the items
     below: np.ndarray  # float32[m, dim]: what an item hands to somebody new, before division by the root of her degree
+    own: np.ndarray  # float32[n, m]: a number for each user and item; [0, 0] where there are none
 
 
 class Client(NamedTuple):
     user: np.ndarray  # float32[c, dim]: propagated from the histories of people outside training
 
 
+def everything(history: History) -> History:
+    """The history with the held-out items in it, where a protocol hands them out: a leak, to be shown as one."""
+    if len(history.forbidden.items) == len(history.items):
+        raise CoterieError(
+            "graph=everything and positives=everything train on held-out items; the clean protocol gives them to "
+            "nobody. They can be shown under --protocol paper:fedrap or paper:gpfedrec; otherwise leave them at train"
+        )
+    indptr, items = history.forbidden
+    ones = np.ones(len(items), np.float32)
+    return history._replace(indptr=indptr, items=items, counts=ones, ratings=ones)
+
+
 def edges(history: History, graph: str) -> tuple[np.ndarray, np.ndarray]:
     """int64[e], int64[e]: user and item of each edge."""
-    lists = Ragged(history.indptr, history.items)
-    if graph == "everything":
-        if len(history.forbidden.items) == len(history.items):
-            raise CoterieError(
-                "graph=everything puts held-out items into the graph; the clean protocol gives them to nobody. It can "
-                "be shown under --protocol paper:fedrap or paper:gpfedrec; otherwise leave graph=train"
-            )
-        lists = history.forbidden
-    return np.repeat(np.arange(lists.users), lists.lengths), lists.items.astype(np.int64)
+    whole = everything(history) if graph == "everything" else history
+    return np.repeat(np.arange(whole.n_clients), whole.lengths), whole.items.astype(np.int64)
 
 
 def adjacency(torch: Any, user: np.ndarray, item: np.ndarray, n: int, m: int) -> Any:
@@ -80,13 +90,18 @@ def propagate(graph: Any, nodes: Any, layers: int) -> Any:
     return total / (layers + 1)
 
 
-def bpr_step(torch: Any, nodes: Any, smooth: Any, n: int, triple: tuple[Any, ...], reg: float) -> tuple[Any, Any]:
-    """The BPR loss on smoothed vectors (a tensor of its own), and weight decay on those beneath it."""
+def bpr_step(
+    torch: Any, nodes: Any, smooth: Any, n: int, triple: tuple[Any, ...], reg: float, apart: Any = 0.0
+) -> tuple[Any, Any]:
+    """The BPR loss on smoothed vectors (a tensor of its own), and weight decay on those beneath it.
+
+    `apart` is how far each triple's items are apart by something else than the vectors.
+    """
     user, better, worse = triple
     places = (user, better + n, worse + n)
     gather = torch.nn.functional.embedding
     u, i, j = (gather(one, smooth) for one in places)
-    loss = -torch.nn.functional.logsigmoid((u * (i - j)).sum(1)).mean()
+    loss = -torch.nn.functional.logsigmoid((u * (i - j)).sum(1) + apart).mean()
     decay = sum(gather(one, nodes).square().sum() for one in places) * (reg / 2 / len(user))
     return loss, decay
 
@@ -97,7 +112,7 @@ def finished(torch: Any, fit: Fit, graph: Any, n: int, layers: int, degrees: np.
     smooth = propagate(graph, nodes, layers).numpy()
     lower = propagate(graph, nodes, layers - 1).numpy() * (layers / (layers + 1)) if layers else np.zeros_like(smooth)
     below = lower[n:] / np.sqrt(np.maximum(degrees, 1))[:, None]
-    return Server(fit, smooth[:n].copy(), smooth[n:].copy(), below.astype(np.float32))
+    return Server(fit, smooth[:n].copy(), smooth[n:].copy(), below.astype(np.float32), _NONE)
 
 
 def propagated(server: Server, history: History) -> Client:
@@ -109,7 +124,7 @@ def propagated(server: Server, history: History) -> Client:
 def started(history: History, dim: int, start: float, seed: int) -> Server:
     item = normal(seed, rng.ITEM_START, (history.n_items, dim), start)
     user = user_start(history, dim, start, seed)
-    return Server(fresh(Parameters(np.vstack([user, item]))), user, item, np.zeros_like(item))
+    return Server(fresh(Parameters(np.vstack([user, item]))), user, item, np.zeros_like(item), _NONE)
 
 
 @final
@@ -118,10 +133,12 @@ class LightGCN(Central):
     dim: int = 32  # length of user and item vectors
     layers: int = 2  # how far along the graph vectors are smoothed
     lr: float = 0.02  # Adam's step size
-    reg: float = 1e-3  # weight decay of the vectors a triple touches
+    reg: float = 1e-4  # weight decay of the vectors a triple touches
     batch: int = 2048  # triples in a step
     start: float = 0.1  # deviation of the first vectors
-    graph: Literal["train", "everything"] = "train"  # everything: held-out items too, the leak; paper protocol only
+    graph: Literal["train", "everything"] = "train"  # everything: held-out items too, a leak; paper protocol only
+    positives: Literal["train", "everything"] = "train"  # everything: held-out items are learnt, a leak; the same
+    own_lr: float = 0.0  # step of a free number for each user and item; 0: there are none. For showing a leak
 
     name: ClassVar[str] = "lightgcn"
     citation: ClassVar[str] = "He et al., LightGCN, SIGIR 2020"
@@ -134,36 +151,47 @@ class LightGCN(Central):
         need("torch", "neural", self.name)
 
     def init(self, history: History, seed: int) -> Server:
-        return started(history, self.dim, self.start, seed)
+        first = started(history, self.dim, self.start, seed)
+        if not self.own_lr:
+            return first
+        return first._replace(own=np.zeros((history.n_clients, history.n_items), np.float32))
 
     def train(self, server: Server, history: History, round_: int, seed: int) -> tuple[Server, float, Ragged]:
         user, item = edges(history, self.graph)
-        *triples, drawn = pairs(history, seed, round_)
+        *triples, drawn = pairs(everything(history) if self.positives == "everything" else history, seed, round_)
         n, total = history.n_clients, 0.0
         with one_thread() as torch:
             graph = adjacency(torch, user, item, n, history.n_items)
             p, adam = opened(torch, server.fit, self.lr)
+            own = torch.tensor(server.own)
             for first in range(0, len(triples[0]), self.batch):
                 triple = tuple(torch.from_numpy(one[first : first + self.batch]) for one in triples)
                 smooth = propagate(graph, p.nodes.detach(), self.layers).requires_grad_()
                 adam.zero_grad()
-                loss, decay = bpr_step(torch, p.nodes, smooth, n, triple, self.reg)
+                better, worse = (triple[0], triple[1]), (triple[0], triple[2])
+                apart = (own[better] - own[worse] if self.own_lr else torch.zeros(len(triple[0]))).requires_grad_()
+                loss, decay = bpr_step(torch, p.nodes, smooth, n, triple, self.reg, apart)
                 (loss + decay).backward()
+                if self.own_lr:  # the loss is a mean: a number moves by its own triples, however large the batch
+                    step = -self.own_lr * len(triple[0]) * apart.grad
+                    own.index_put_(better, step, accumulate=True)
+                    own.index_put_(worse, -step, accumulate=True)
                 p.nodes.grad += propagate(graph, smooth.grad, self.layers)
                 adam.step()
                 total += loss.item() * len(triple[0])
             fit = closed(p, adam)
             degrees = np.bincount(item, minlength=history.n_items)
-            trained = finished(torch, fit, graph, n, self.layers, degrees)
+            trained = finished(torch, fit, graph, n, self.layers, degrees)._replace(own=own.numpy())
         return trained, total / max(len(triples[0]), 1), drawn
 
     def newcomer(self, server: Server, history: History, seed: int) -> Client:
         return propagated(server, history)
 
     def score(self, server: Server, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
-        user = clients.user if isinstance(clients, Client) else server.user
-        found: np.ndarray = user[users] @ server.item.T
-        return found
+        if isinstance(clients, Client):
+            return np.asarray(clients.user[users] @ server.item.T)
+        found: np.ndarray = server.user[users] @ server.item.T
+        return found + server.own[users] if len(server.own) else found
 
     def item_vectors(self, server: Server) -> np.ndarray:
         return server.item
