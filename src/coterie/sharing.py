@@ -95,7 +95,8 @@ def read_choices(path: Path) -> Choices:
     except pl.exceptions.PolarsError as problem:
         raise CoterieError(f"{path}: cannot be read as a table: {problem}") from None
     has_pi, has_never = "pi" in rows.columns, {"item_id", "never_share"} <= set(rows.columns)
-    if "user_id" not in rows.columns or not (has_pi or has_never):
+    half = "never_share" in rows.columns and not has_never  # else those choices would silently not be kept
+    if "user_id" not in rows.columns or not (has_pi or has_never) or half:
         raise CoterieError(
             f"{path}: the columns are {', '.join(rows.columns)}; expected user_id and pi, or user_id, item_id and "
             "never_share (1 or 0)"

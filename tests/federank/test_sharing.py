@@ -14,7 +14,8 @@ import coterie
 from coterie.cli import app
 from coterie.errors import CoterieError
 from coterie.protocol import prepare, resolve
-from coterie.report.federank_study import Study, with_validation
+from coterie.report.federank_rows import Rows, with_validation
+from coterie.report.federank_study import Study
 from coterie.report.share import would_share
 from coterie.sharing import choose, read_choices
 
@@ -46,6 +47,7 @@ def test_choices_reach_the_devices(world: Any, tmp_path: Path) -> None:
         ("user_id,pi\nu,1.5\n", r":2: pi is 1.5, expected a number from 0 to 1"),
         ("user_id,pi\nu,half\n", r":2: pi is 'half'"),
         ("user_id,pi\nu,0.5\nu,0.6\n", r":3: user 'u' has pi 0.6, but 0.5 above"),
+        ("user_id,pi,never_share\nu,1,1\n", "expected user_id and pi, or user_id, item_id and never_share"),
         ("user_id,item_id\nu,1\n", "expected user_id and pi, or user_id, item_id and never_share"),
         ("user_id,item_id,never_share\nu,1,perhaps\n", ":2: never_share is 'perhaps'"),
     ],
@@ -150,3 +152,23 @@ def test_the_study_measures_every_point(world: Any, tmp_path: Path) -> None:
         ].lower()
     prepared = study.prepared
     assert len(with_validation(prepared).train.items) == len(prepared.train.items) + len(prepared.validation.items)
+
+
+def test_a_row_tests_only_what_validation_chose(world: Any, tmp_path: Path) -> None:
+    rows = Rows(world, tmp_path, threads=1)
+    found = rows.row("federank", {"lr": (0.0, 1.0)}, epochs=3)
+    best = max(found["tried"], key=lambda one: one["validation"]["F1@10"])
+    assert len(found["tried"]) == 2 and found["chosen"] == best and f"lr={best['settings']['lr']}" in found["settings"]
+    again = rows.row("federank", {"lr": (0.0, 1.0)}, epochs=3)  # from what was kept: trained to that epoch once more
+    assert again == found
+    popular = rows.row("mostpop")
+    mostpop = np.bincount(with_validation(rows.prepared).history.items, minlength=world.n_items)
+    assert (
+        popular["chosen"]["epoch"] == 1
+        and mostpop.sum() == popular["counts"]["train"] + popular["counts"]["validation"]
+    )
+    typed = ["study", "federank-row", "--algorithm", "fcf", "--data", "synthetic:users=60,items=80", "--epochs", "1"]
+    printed = CliRunner().invoke(app, [*typed, "--grid", "lr=0.01,0.1", "--threads", "1", "--out", str(tmp_path)])
+    assert printed.exit_code == 0 and "on 80 %" in printed.output and printed.output.count("F1 0.") == 2
+    wrong = CliRunner().invoke(app, [*typed, "--grid", "rate=1", "--out", str(tmp_path)])
+    assert wrong.exit_code != 0

@@ -20,6 +20,7 @@ Triples = Annotated[list[str] | None, typer.Option("--triples", help="T, repeata
 Rates = Annotated[list[float] | None, typer.Option("--lr", help="Rates to choose from on validation, repeatable.")]
 Protocol = Annotated[str, typer.Option(help="paper:federank, or clean.")]
 Seed = Annotated[int, typer.Option(help="Every random number follows from it.")]
+Every = Annotated[int, typer.Option(help="Epochs between validations.")]
 Threads = Annotated[int, typer.Option(help="Threads of the evaluation.")]
 
 
@@ -29,6 +30,7 @@ def register(app: typer.Typer, study: typer.Typer) -> None:
     study.command("federank-updates")(updates)
     study.command("federank-recommended")(recommended)
     study.command("federank-table")(table)
+    study.command("federank-row")(row)
 
 
 def share(
@@ -54,20 +56,20 @@ def share(
 def curve(
     data: Data = "synthetic", out: Out = Path("runs/study-federank"), behaviour: Behaviour = "coterie",
     epochs: Epochs = 20, triples: Triples = None, lr: Rates = None, protocol: Protocol = "paper:federank",
-    seed: Seed = 0, threads: Threads = 2,
+    seed: Seed = 0, threads: Threads = 2, every: Every = 1,
 ) -> None:  # fmt: skip
     """F1, precision, recall, coverage and 1 - Gini by pi from 0.0 to 1.0, for each T (the paper's figure 1)."""
-    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads)
+    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads, every)
     _print_points(study.curve())
 
 
 def updates(
     data: Data = "synthetic", out: Out = Path("runs/study-federank"), behaviour: Behaviour = "coterie",
     epochs: Epochs = 20, triples: Triples = None, lr: Rates = None, protocol: Protocol = "paper:federank",
-    seed: Seed = 0, threads: Threads = 2,
+    seed: Seed = 0, threads: Threads = 2, every: Every = 1,
 ) -> None:  # fmt: skip
     """How often the server gets an update of each item: the 1,000 most updated, by pi (the paper's figure 2)."""
-    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads)
+    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads, every)
     for one in study.updates()["lines"]:
         print(f"T {one['T']!s:8} pi {one['pi']:.1f}  first {one['y'][0]:.2e}  last shown {one['y'][-1]:.2e}")
 
@@ -75,10 +77,10 @@ def updates(
 def recommended(
     data: Data = "synthetic", out: Out = Path("runs/study-federank"), behaviour: Behaviour = "coterie",
     epochs: Epochs = 20, triples: Triples = None, lr: Rates = None, protocol: Protocol = "paper:federank",
-    seed: Seed = 0, threads: Threads = 2,
+    seed: Seed = 0, threads: Threads = 2, every: Every = 1,
 ) -> None:  # fmt: skip
     """How often each of the 250 most popular items is recommended, against its popularity (the paper's figure 3)."""
-    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads)
+    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads, every)
     for one in study.recommended()["lines"]:
         print(f"T {one['T']!s:8} pi {one['pi']:.1f}  share of all recommendations {sum(one['y']):.3f}")
 
@@ -86,10 +88,10 @@ def recommended(
 def table(
     data: Data = "synthetic", out: Out = Path("runs/study-federank"), behaviour: Behaviour = "coterie",
     epochs: Epochs = 20, triples: Triples = None, lr: Rates = None, protocol: Protocol = "paper:federank",
-    seed: Seed = 0, threads: Threads = 2,
+    seed: Seed = 0, threads: Threads = 2, every: Every = 1,
 ) -> None:  # fmt: skip
     """The paper's table: rate and pi chosen on validation; beside it the same trained again on validation too."""
-    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads)
+    study = _study(data, out, behaviour, epochs, triples, lr, protocol, seed, threads, every)
     for row in study.table()["rows"]:
         print(
             f"T {row['T']!s:8} lr {row['lr']:g} pi {row['pi']:.1f} epoch {row['epoch']:2d}  "
@@ -98,16 +100,40 @@ def table(
         )
 
 
+def row(
+    algorithm: Annotated[str, typer.Option(help="Any system; `coterie algorithms` lists them.")],
+    data: Data = "synthetic", out: Out = Path("runs/federank-rows"),
+    grid: Annotated[list[str] | None, typer.Option(help="field=a,b,c: values to choose from, repeatable.")] = None,
+    behaviour: Behaviour = "coterie",
+    epochs: Annotated[int | None, typer.Option(help="Epochs (rounds) of training; default: the system's.")] = None,
+    every: Every = 1, protocol: Protocol = "paper:federank", seed: Seed = 0, threads: Threads = 2,
+) -> None:  # fmt: skip
+    """One row of the paper's table for any system: chosen on validation, trained on 64 % and again on 80 %."""
+    from coterie.data import load
+    from coterie.report.federank_rows import Rows
+    from coterie.runs.spec import parse_setting
+
+    asked = {}
+    for one in grid or ():
+        field, _, values = one.partition("=")
+        asked[field] = [parse_setting(algorithm, f"{field}={value}")[1] for value in values.split(",")]
+    found = Rows(load(data), out, protocol, seed, threads, print).row(algorithm, asked, epochs, every, behaviour)
+    for label, figures in (("64 %", found["test"]), ("80 %", found["refit"])):
+        print(
+            f"{algorithm} on {label} of {data}: " + "  ".join(f"{name} {value:.5f}" for name, value in figures.items())
+        )
+
+
 def _study(
     data: str, out: Path, behaviour: str, epochs: int, triples: list[str] | None, lr: list[float] | None,
-    protocol: str, seed: int, threads: int,
+    protocol: str, seed: int, threads: int, every: int,
 ) -> Study:  # fmt: skip
     from coterie.data import load
     from coterie.report.federank_study import Study
 
     asked = tuple(int(one) if one.isdecimal() else one for one in triples or ("average", "1"))
     rates = None if lr is None else tuple(lr)
-    return Study(load(data), out, behaviour, epochs, asked, rates, protocol, seed, threads, print)
+    return Study(load(data), out, behaviour, epochs, asked, rates, protocol, seed, threads, print, every)
 
 
 def _print_points(found: dict[str, Any]) -> None:

@@ -21,16 +21,13 @@ import numpy as np
 
 from coterie.algorithms import make
 from coterie.data.interactions import Interactions
-from coterie.engine.simulate import Diverged, State, simulate, start
-from coterie.evaluate.metrics import averages, beyond_accuracy, per_user
-from coterie.evaluate.ranks import Task, rank
+from coterie.evaluate.ranks import Task
 from coterie.protocol import Prepared, prepare, resolve
-from coterie.ragged import Ragged, from_pairs
+from coterie.report.federank_rows import METRICS, best_epoch, measure, refitted
 from coterie.report.figures import _plotly
 from coterie.runs import tensors
 
 PIS = tuple(round(0.1 * step, 1) for step in range(11))
-METRICS = ("F1@10", "Precision@10", "Recall@10", "Coverage@10", "1-Gini@10")
 MOST_UPDATED, MOST_POPULAR = 1000, 250
 
 
@@ -46,6 +43,7 @@ class Study:
     seed: int = 0
     threads: int = 2
     say: Callable[[str], None] = lambda _: None
+    every: int = 1  # epochs between validations
     pis: tuple[float, ...] = PIS
 
     @cached_property
@@ -129,71 +127,38 @@ class Study:
 
     def _cached(self, T: int | str, lr: float, pi: float, refit_epochs: int | None = None) -> dict[str, Any]:
         algorithm = make("federank", self.behaviour, triples=T, lr=lr, pi=pi)
-        key = [repr(algorithm), self.data.sha256, self.protocol, self.epochs, self.seed, refit_epochs]
+        key = [repr(algorithm), self.data.sha256, self.protocol, self.epochs, self.every, self.seed, refit_epochs]
         place = self.out / "measured" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
         if not place.exists():
             again = "" if refit_epochs is None else f", on 80 % for {refit_epochs} epochs"
             self.say(f"{self.data.name}: T {T}, lr {lr:g}, pi {pi}{again}")
             about = {"T": T, "lr": lr, "pi": pi}
             place.parent.mkdir(parents=True, exist_ok=True)
-            prepared = self.prepared if refit_epochs is None else with_validation(self.prepared)
-            tensors.write_json(place, about | self._measure(algorithm, prepared, refit_epochs))
+            if refit_epochs is None:
+                measured = self._measure(algorithm, self.prepared)
+            else:
+                measured = {"test": refitted(algorithm, self.prepared, refit_epochs, self.seed, self.threads)}
+            tensors.write_json(place, about | measured)
         found: dict[str, Any] = json.loads(place.read_text())
         return found
 
-    def _measure(self, algorithm: Any, prepared: Prepared, refit_epochs: int | None) -> dict[str, Any]:
-        """Train; the best epoch on validation (or the last of a refit) is measured on the test."""
+    def _measure(self, algorithm: Any, prepared: Prepared) -> dict[str, Any]:
+        """Train; the best epoch on validation is measured on the test."""
         history = prepared.history
-        state, best, epoch = start(algorithm, history, self.seed), None, 0
-        validation: dict[str, float] = {"F1@10": -1.0}
-        touched = np.zeros(history.n_items, np.int64)
-        try:
-            for one in simulate(
-                algorithm,
-                history,
-                state,
-                range(1, (refit_epochs or self.epochs) + 1),
-                self.seed,
-                algorithm.default_cohort,
-            ):
-                touched += one.touched if one.touched is not None else 0
-                if refit_epochs is not None:
-                    best, epoch = one.state, one.number
-                    continue
-                now, _ = self._metrics(algorithm, one.state, prepared, Task(prepared.validation, (prepared.train,)))
-                if now["F1@10"] > validation["F1@10"]:
-                    validation, best, epoch = now, tensors.copy(one.state), one.number
-        except Diverged as problem:
-            if best is None:
-                raise
-            self.say(str(problem))
-        assert best is not None
-        excluded = (prepared.train,) if refit_epochs is not None else (prepared.train, prepared.validation)
-        test, top = self._metrics(algorithm, best, prepared, Task(prepared.test, excluded))
+        best = best_epoch(algorithm, prepared, self.epochs, self.every, self.seed, self.threads, self.say)
+        task = Task(prepared.test, (prepared.train, prepared.validation))
+        test, top = measure(algorithm, best.state, prepared, task, self.threads)
         shown = np.bincount(top[:, :10][top[:, :10] >= 0], minlength=history.n_items)
         popular = np.argsort(-np.bincount(history.items, minlength=history.n_items), kind="stable")[:MOST_POPULAR]
-        ranked = np.sort(touched)[::-1][:MOST_UPDATED]
+        ranked = np.sort(best.touched)[::-1][:MOST_UPDATED]
+        total = int(best.touched.sum())
         return {
-            "epoch": epoch, "validation": validation, "test": test,
+            "epoch": best.epoch, "validation": best.validation, "test": test,
             "updated": {
-                "shares": (ranked / max(int(touched.sum()), 1)).tolist(), "items": int((touched > 0).sum()),
-                "all": int(touched.sum()),
+                "shares": (ranked / max(total, 1)).tolist(), "items": int((best.touched > 0).sum()), "all": total,
             },
             "recommended": (shown[popular] / max(int(shown.sum()), 1)).tolist(),
         }  # fmt: skip
-
-    def _metrics(
-        self, algorithm: Any, state: State, prepared: Prepared, task: Task
-    ) -> tuple[dict[str, float], np.ndarray]:
-        found = rank(
-            lambda users: algorithm.score(state.server, state.clients, prepared.history, users),
-            prepared.users, prepared.data.n_items, [task], self.threads,
-        )[0]  # fmt: skip
-        assert found.top is not None
-        popularity = np.bincount(prepared.history.items, minlength=prepared.data.n_items)
-        every = averages(per_user(found, (10,)))
-        every |= beyond_accuracy(found.top, popularity, prepared.history.n_clients, (10,))
-        return {metric: every[metric] for metric in METRICS}, found.top
 
     def _panels(self, lines: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, list[Any]]]]:
         panels: dict[str, dict[str, dict[str, list[Any]]]] = {}
@@ -208,8 +173,8 @@ class Study:
         """`name.json`, and `name.html` with one panel for each metric or T, self-contained."""
         about = {
             "title": title, "data": self.data.name, "data_sha256": self.data.sha256, "protocol": self.protocol,
-            "behaviour": self.behaviour, "epochs": self.epochs, "seed": self.seed,
-            "settings": repr(make("federank", self.behaviour)), "counts": self.prepared.counts,
+            "behaviour": self.behaviour, "epochs": self.epochs, "every": self.every, "seed": self.seed,
+            "rates": self.rates, "settings": repr(make("federank", self.behaviour)), "counts": self.prepared.counts,
         }  # fmt: skip
         self.out.mkdir(parents=True, exist_ok=True)
         found = about | numbers
@@ -217,19 +182,6 @@ class Study:
         (self.out / f"{name}.html").write_text(_page(title, panels, x))
         self.say(f"{self.out / name}.json and .html")
         return found
-
-
-def with_validation(prepared: Prepared) -> Prepared:
-    """The validation items join the training histories: for figures of papers that trained on both."""
-    n = prepared.data.n_users
-    parts = (prepared.train, prepared.validation)
-    owner = np.concatenate([np.repeat(np.arange(n), part.lengths) for part in parts])
-    own = from_pairs(owner, np.concatenate([part.items for part in parts]), n)
-    ones = np.ones(len(own.items), np.float32)
-    history = prepared.history._replace(
-        indptr=own.indptr, items=own.items, counts=ones, ratings=ones, forbidden=Ragged(own.indptr, own.items)
-    )
-    return prepared._replace(history=history, train=own)
 
 
 def _page(title: str, panels: dict[str, dict[str, Any]], x: str) -> str:
