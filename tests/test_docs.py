@@ -12,7 +12,7 @@ import pytest
 
 GUIDES = Path(__file__).parents[1] / "docs" / "guides"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-RUNNING = ["first-steps.md"]
+RUNNING = ["first-steps.md", "settings-and-papers.md"]
 
 
 @pytest.mark.parametrize("name", RUNNING)
