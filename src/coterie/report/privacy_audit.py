@@ -46,6 +46,8 @@ SETTINGS = (
     Setting("federank per-round, pi=1", "federank", {"pi": 1.0}, {}, 100, 50, everybody=False),
     Setting("federank per-round, pi=0", "federank", {"pi": 0.0}, {}, 100, 50),
     Setting("federank fixed-subset, pi=0", "federank", {"pi": 0.0, "sharing": "fixed-subset"}, {}, 100, 50),
+    Setting("federank fixed-subset, pi=0, even negatives", "federank",
+            {"pi": 0.0, "sharing": "fixed-subset", "hardest": 1}, {}, 100, 50, everybody=False),
     Setting("fedrap as released, nothing", "fedrap", {}, {}, behaviour="as_released", everybody=False),
     Setting("fedrap as released, its noise", "fedrap", {}, {"mechanism": "fedrap-noise"}, behaviour="as_released",
             everybody=False),

@@ -117,7 +117,7 @@ def gathered(row: Row, run: Run) -> dict[str, Any]:
         "last_full": _figures(summary["last"]["test"]["full"]),
         "warning": summary.get("warning"),
         "guarantees": says,
-        "cpu_seconds_training": round(summary["seconds"]["train"], 1),
+        "training_seconds": round(summary["seconds"]["train"], 1),
         "settings": summary["settings"],
     }
 
