@@ -11,7 +11,9 @@ from benchmarks import (
     gpfedrec_round,
     lightgcn_epoch,
     memory,
+    memory_large,
     ranking,
+    reading,
     threads,
 )
 from benchmarks.measure import save
@@ -21,7 +23,9 @@ BENCHMARKS = {
     "threads": threads.run,
     "fedmf_round": fedmf_round.run,
     "ranking": ranking.run,
+    "reading": reading.run,
     "memory": memory.run,
+    "memory_large": memory_large.run,
     "lightgcn_epoch": lightgcn_epoch.run,
     "federank_epoch": federank_epoch.run,
     "gpfedrec_round": gpfedrec_round.run,

@@ -36,9 +36,12 @@ def fedrap(
     made = variants(load(data), out / "runs", behaviour, protocol, range(seeds), rounds, say=print)
     for figure in [*made, curriculum_shapes(rounds)]:
         print("\n".join(str(path) for path in figure.save(out)))
-    for name, bar in made[0].numbers["bars"].items():
-        spread = "" if bar["deviation"] is None else f" ± {bar['deviation']:.4f}"
-        print(f"{name:14s} {made[0].numbers['y']} {bar['mean']:.4f}{spread}")
+    for figure in made[:2]:
+        for name, bar in figure.numbers["bars"].items():
+            spread = "" if bar["deviation"] is None else f" ± {bar['deviation']:.4f}"
+            print(f"{name:14s} {figure.numbers['y']} {bar['mean']:.4f}{spread}")
+    for name, shares in made[3].numbers["last round"].items():
+        print(f"{name:14s} share of |C| above " + "  ".join(f"{key}: {value:.4f}" for key, value in shares.items()))
 
 
 @app.command()

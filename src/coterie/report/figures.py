@@ -70,6 +70,16 @@ def sparsity(runs: Mapping[str, Run], threshold: str = "1e-02") -> Figure:
     return Figure("sparsity", title, "lines", {"lines": lines, "x": "round", "y": "share"})
 
 
+def sparsity_table(runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, float]]:
+    """Share of |C| above each recorded threshold after the last round, mean over the seeds (FedRAP's sparsity table)."""
+    last = {label: [run.rounds[-1].get("shares") for run in some] for label, some in runs.items()}
+    return {
+        label: {key: float(np.mean([one[key] for one in shares])) for key in shares[0]}
+        for label, shares in last.items()
+        if shares[0]
+    }
+
+
 def ablation(runs: Mapping[str, Sequence[Run]], metric: str = "HR@10", kind: str = "sampled") -> Figure:
     """A metric of the last round for each variant, mean and deviation over its seeds (FedRAP's figure 4)."""
     bars = {}
@@ -77,7 +87,8 @@ def ablation(runs: Mapping[str, Sequence[Run]], metric: str = "HR@10", kind: str
         values = [run.summary["last"]["test"][kind][metric] for run in some]
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
         bars[label] = {"mean": float(np.mean(values)), "deviation": spread, "seeds": len(values)}
-    return Figure("ablation", f"test {metric}, {kind}, last round", "bars", {"bars": bars, "y": metric})
+    name = f"ablation-{kind}-{metric.lower().replace('@', '-')}"
+    return Figure(name, f"test {metric}, {kind}, last round", "bars", {"bars": bars, "y": metric})
 
 
 def curricula(weights: Mapping[str, Sequence[float]]) -> Figure:

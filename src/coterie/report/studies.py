@@ -11,7 +11,7 @@ from typing import Any
 from coterie.algorithms import make
 from coterie.algorithms.curriculum import weight
 from coterie.data.interactions import Interactions
-from coterie.report.figures import Figure, ablation, convergence, curricula
+from coterie.report.figures import Figure, ablation, convergence, curricula, sparsity, sparsity_table
 from coterie.runs.api import run
 from coterie.runs.run import Run
 
@@ -44,7 +44,7 @@ def variants(
     names: Iterable[str] = VARIANTS,
     say: Say = lambda _: None,
 ) -> list[Figure]:
-    """FedRAP and its variants side by side: bars of the last round, curves by round (figures 3 and 4 of the paper).
+    """FedRAP and its variants side by side: bars of the last round, curves by round (figures 3 and 4 of the paper), sparsity of C.
 
     fedrap itself runs with the tanh curriculum applied, as the paper says; fedrap-fixed is the one without.
     """
@@ -60,7 +60,11 @@ def variants(
             )
             for seed in seeds
         ]
-    return [ablation(runs), convergence({name: some[0] for name, some in runs.items()})]
+    firsts = {name: some[0] for name, some in runs.items()}
+    with_c = {name: one for name, one in firsts.items() if one.rounds[-1].get("shares")}
+    shrinking = sparsity(with_c)
+    shrinking.numbers["last round"] = sparsity_table(runs)
+    return [ablation(runs), ablation(runs, "NDCG@10"), convergence(firsts), shrinking]
 
 
 def curriculum_shapes(rounds: int = 100, form: str = "published") -> Figure:
