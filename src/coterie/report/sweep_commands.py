@@ -44,6 +44,7 @@ def sweep(
     from coterie.report.sweep import sweep as search
     from coterie.report.sweep_display import table
     from coterie.runs import tensors
+    from coterie.runs.drive import Interrupted
     from coterie.runs.spec import explain, parse_setting, read_spec
 
     if (algorithm is None) == (spec is None):
@@ -64,7 +65,7 @@ def sweep(
         )  # fmt: skip
     except ValidationError as problem:
         raise CoterieError(explain(problem)) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         raise CoterieError(f"stopped; the same command goes on where it was, in {out}") from None
     if record is not None:
         record.parent.mkdir(parents=True, exist_ok=True)

@@ -141,6 +141,7 @@ class Workers:
             self._start()
         todo = list(range(len(jobs)))[::-1]
         idle, busy = list(range(len(self._processes))), dict[int, int]()
+        under_way: set[int] = set()  # workers that have done a round of their job
         try:
             while todo or busy:
                 while todo and idle:
@@ -161,15 +162,17 @@ class Workers:
                 if "error" in said:
                     raise CoterieError(said["error"])
                 if "round" in said:
+                    under_way.add(worker)
                     say(Event(number, "round", said["round"]))
                 else:
                     del busy[worker]
+                    under_way.discard(worker)
                     idle.append(worker)
                     say(_ended(number, jobs[number].place))
         except BaseException:  # Ctrl-C, or one of them failed: the others finish their round and write a checkpoint
             for worker in busy:
                 with suppress(OSError):
-                    self._processes[worker].send_signal(signal.SIGINT)
+                    self._processes[worker].send_signal(signal.SIGINT if worker in under_way else signal.SIGTERM)
             raise
 
     def _tell(self, worker: int, job: Job) -> None:
