@@ -12,7 +12,7 @@ import pytest
 
 GUIDES = Path(__file__).parents[1] / "docs" / "guides"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-RUNNING = ["first-steps.md", "settings-and-papers.md"]
+RUNNING = ["first-steps.md", "settings-and-papers.md", "reporting.md"]
 
 
 @pytest.mark.parametrize("name", RUNNING)
