@@ -1,6 +1,6 @@
 """Seconds per round and server memory of a real federation on this machine, by nodes and users.
 
-    python benchmarks/federation.py [--cases 1x1000 4x10000 ...] [--rounds 4] [--out benchmarks/results/federation.json]
+    python -m benchmarks.federation [--cases 1x1000 4x10000 ...] [--rounds 4] [--out benchmarks/results/federation.json]
 
 A case is NODESxUSERS. Everything is on loopback without TLS: what is measured is Flower and Coterie, not a network.
 `compute` is what the slowest node spent inside its step; `beyond` is the rest of the round. CPU seconds are per round,
@@ -20,6 +20,7 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import coterie
 from coterie.algorithms import make
@@ -53,7 +54,7 @@ def everything(processes: Processes) -> list[int]:
     return [pid for one in processes.running.values() for pid in (one.pid, *descendants(one.pid))]
 
 
-def case(nodes: int, users: int, items: int, rounds: int) -> dict[str, object]:
+def case(nodes: int, users: int, items: int, rounds: int) -> dict[str, Any]:
     data = coterie.synthetic(users=users, items=items, seed=0, shortest=15, longest=60)
     algorithm = make("fedmf", dim=32, negatives=4)
     with tempfile.TemporaryDirectory() as folder, Processes(Path(folder) / "logs") as processes:
@@ -118,12 +119,32 @@ def main() -> None:
         print(json.dumps(results[-1]), f"({time.perf_counter() - began:.0f} s in all)", flush=True)
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
         about = {
-            "command": "python benchmarks/federation.py", "commit": commit, "cores": os.cpu_count(),
+            "command": "python -m benchmarks.federation", "commit": commit, "cores": os.cpu_count(),
             "machine": platform.processor() or platform.machine(), "python": platform.python_version(),
             "flwr": __import__("flwr").__version__, "results": results,
         }  # fmt: skip
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         asked.out.write_text(json.dumps(about, indent=1) + "\n")
+    write_table(results, Path("docs/scale.md"))
+
+
+def write_table(results: list[dict[str, Any]], page: Path) -> None:
+    """The table in docs/scale.md, between its two marks."""
+    lines = [
+        "| nodes | people | s a round | compute | beyond | CPU-s | SuperLink MB | server MB | MB up | MB down |",
+        "|" + " --- |" * 10,
+    ]
+    for one in results:
+        peaks = one["server_peak_bytes"]
+        lines.append(
+            f"| {one['nodes']} | {one['users']:,} | {one['seconds_per_round']:.1f} | {one['compute']:.2f} | "
+            f"{one['beyond']:.1f} | {one['cpu_seconds_per_round'] or 0:.1f} | {peaks['superlink'] / 1e6:.0f} | "
+            f"{peaks['serverapp'] / 1e6:.0f} | {one['bytes_up_per_round'] / 1e6:.2f} | "
+            f"{one['bytes_down_per_round'] / 1e6:.2f} |"
+        )
+    before, rest = page.read_text().split("<!-- table -->\n", 1)
+    after = rest.split("<!-- end -->\n", 1)[1]
+    page.write_text(before + "<!-- table -->\n" + "\n".join(lines) + "\n<!-- end -->\n" + after)
 
 
 if __name__ == "__main__":
