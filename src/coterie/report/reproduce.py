@@ -157,7 +157,7 @@ class _Work:
         jobs, costs = [job for job, _ in cheap_first], [cost for _, cost in cheap_first]
         progress = _Progress(self.paper["name"], jobs, costs, self.quiet)
         progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
-        with Workers(at_once) as workers:
+        with Workers(at_once, go_on=True) as workers:
             workers.work(jobs, progress.heard)
 
     def studies(self, sets: dict[str, Interactions]) -> None:
@@ -175,7 +175,7 @@ class _Work:
             entry = next(one for one in self.entries if one["id"] == cell.entry)
             if "rows" not in entry:
                 continue
-            measured = self._measured(cell, entry, data)
+            measured = self._measured(cell, entry)
             key = (cell.entry, cell.row, cell.protocol)
             if measured is not None and len(measured["seeds"]) >= len(kept.get(key, {"seeds": []})["seeds"]):
                 kept[key] = measured
@@ -197,7 +197,7 @@ class _Work:
         tensors.write_json(file, about)
         return file
 
-    def _measured(self, cell: Cell, entry: dict[str, Any], data: Interactions) -> dict[str, Any] | None:
+    def _measured(self, cell: Cell, entry: dict[str, Any]) -> dict[str, Any] | None:
         places = [[self.place(spec) for spec in some] for some in cell.specs]
         if not all(finished(one) for some in places for one in some):
             return None
@@ -216,10 +216,11 @@ class _Work:
             return found | {"diverged": why, "values": None}
         summaries = [RunDirectory(one).summary() for one in places[best]]
         part = "last" if entry.get("last") else "metrics"
+        items = summaries[0]["data"]["items"]  # those the protocol kept
         found["best_rounds"] = [one["best_round"] for one in summaries]
         found["round"] = "last" if entry.get("last") else "best on validation"
         found["values"] = {
-            metric: _figure([one[part]["test"] for one in summaries], places[best], entry, metric, data)
+            metric: _figure([one[part]["test"] for one in summaries], places[best], entry, metric, items)
             for metric in entry["metrics"]
         }
         if "best_test" in summaries[0]:  # what the released code would have picked
@@ -248,12 +249,12 @@ def _choose(places: list[list[Path]], kind: str) -> tuple[int | None, str]:
 
 
 def _figure(
-    tests: list[dict[str, Any]], places: list[Path], entry: dict[str, Any], metric: str, data: Interactions
+    tests: list[dict[str, Any]], places: list[Path], entry: dict[str, Any], metric: str, items: int
 ) -> dict[str, Any]:
     """Mean over seeds with an interval: Student's t over seeds, or, of one seed, the bootstrap over users."""
     kind, scale, key = entry["kind"], 100.0 if entry["percent"] else 1.0, metric
     if metric == "ItemCoverage@10":
-        key, scale = "Coverage@10", float(data.n_items)
+        key, scale = "Coverage@10", float(items)
     values = [one[kind][key] * scale for one in tests]
     found: dict[str, Any] = {"mean": float(np.mean(values)), "seeds": values}
     if len(values) > 1:

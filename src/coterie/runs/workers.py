@@ -45,7 +45,7 @@ class Event(NamedTuple):
     """What happened to one of the jobs."""
 
     job: int
-    kind: str  # "round", "done", "diverged"
+    kind: str  # "round", "done", "diverged", "failed"
     round: int = 0
     why: str = ""
 
@@ -101,12 +101,16 @@ def _diverged_file(place: Path) -> Path:
 
 @final
 class Workers:
-    """`at_once` runs side by side, each with its share of the cores (or `threads`)."""
+    """`at_once` runs side by side, each with its share of the cores (or `threads`).
 
-    def __init__(self, at_once: int = 1, threads: int | None = None) -> None:
+    A run that is refused (a data set too large for its method, a package that is missing) ends the work with its error,
+    or, with `go_on`, is told as "failed" and the others go on.
+    """
+
+    def __init__(self, at_once: int = 1, threads: int | None = None, go_on: bool = False) -> None:
         if at_once < 1:
             raise CoterieError(f"--jobs is {at_once}; at least one run has to be at work, so give 1 or more")
-        self.at_once = at_once
+        self.at_once, self.go_on = at_once, go_on
         self.threads = threads or max(1, available_cores() // at_once)
         self._processes: list[subprocess.Popen[str]] = []
         self._heard: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
@@ -129,10 +133,18 @@ class Workers:
         """Do them all. `data` holds what was handed over in memory, by hash; then one run at a time."""
         if self.at_once == 1 or len(jobs) < 2:
             for number, job in enumerate(jobs):
-                given = (data or {}).get(job.spec.data.sha256 or "") or _loaded(job.spec.data)
-                for done in run_rounds(job, self.threads, given):
-                    say(Event(number, "round", done))
-                say(_ended(number, job.place))
+                try:
+                    given = (data or {}).get(job.spec.data.sha256 or "") or _loaded(job.spec.data)
+                    for done in run_rounds(job, self.threads, given):
+                        say(Event(number, "round", done))
+                except Interrupted:
+                    raise
+                except CoterieError as problem:
+                    if not self.go_on:
+                        raise
+                    say(Event(number, "failed", why=str(problem)))
+                else:
+                    say(_ended(number, job.place))
             return
         self._side_by_side(jobs, say)
 
@@ -159,7 +171,7 @@ class Workers:
                         f"{jobs[number].place}: the process at work on it ended with code {code} (out of memory?); the "
                         "same command goes on where it stopped, with fewer --jobs if memory was short"
                     )
-                if "error" in said:
+                if "error" in said and not self.go_on:
                     raise CoterieError(said["error"])
                 if "round" in said:
                     under_way.add(worker)
@@ -168,7 +180,8 @@ class Workers:
                     del busy[worker]
                     under_way.discard(worker)
                     idle.append(worker)
-                    say(_ended(number, jobs[number].place))
+                    failed = Event(number, "failed", why=said.get("error", ""))
+                    say(failed if "error" in said else _ended(number, jobs[number].place))
         except BaseException:  # Ctrl-C, or one of them failed: the others finish their round and write a checkpoint
             for worker in busy:
                 with suppress(OSError):
