@@ -49,9 +49,14 @@ def empty_sum(n_items: int, width: int, dense: int) -> Sum:
     )
 
 
+def largest(n_clients: int) -> float:
+    """The largest number that one client of so many may send."""
+    return min(2.0**62 / FIXED_POINT / max(n_clients, 1), _LARGEST)
+
+
 def add(total: Sum, upload: Upload, n_clients: int) -> None:
     """Add a cohort's uploads to `total` in place; `n_clients` bounds how many may come in all."""
-    limit = min(2.0**62 / FIXED_POINT / max(n_clients, 1), _LARGEST)
+    limit = largest(n_clients)
     fine = (np.abs(upload.dense) <= limit).all(axis=1)
     offender = -1 if fine.all() else int(np.argmin(fine))
     if offender < 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from coterie.algorithms.interface import Collected, Federated, History, Sum, Upload
-from coterie.algorithms.server import FIXED_POINT, add, empty_sum, merge
+from coterie.algorithms.server import FIXED_POINT, add, empty_sum, largest, merge
 from coterie.algorithms.server import Refused as NotAdded
 from coterie.engine.flower import secure, wire
 from coterie.engine.flower.ledger import Block
@@ -74,7 +74,7 @@ class Gathering:
         if form == "masked":
             self._accept_masked(name, message)
         elif form == "sum":
-            limit = 2.0**62 / max(owner.total, 1)
+            limit = largest(owner.total) * FIXED_POINT
             part = wire.sum_from(message, spec.n_items, owner.width, owner.dense, block.clients, limit)
             merge(self._sum(), part)
             self.accepted[name], self.clients = None, self.clients + int(part.clients[0])
@@ -153,7 +153,7 @@ class Gathering:
         shares = {name: one.head.about["shares"] for name, one in given.items()}
         numbers = secure.opened(self.masked, keys, sharers, shares, place)
         total = unflat(numbers, owner.spec.n_items, owner.width, owner.dense)
-        limit = 2.0**62 / FIXED_POINT / max(owner.total, 1)
+        limit = largest(owner.total)
         self.clients = int(total.clients[0])
         return secure.checked(total, sum(owner.blocks[name].clients for name in survivors), limit)
 
