@@ -17,7 +17,7 @@ from coterie.errors import CoterieError
 from coterie.report.space import grid, parse_space
 from coterie.runs.directory import RunDirectory
 from coterie.runs.identity import algorithm_version, run_key
-from coterie.runs.spec import DataSpec, RunSpec
+from coterie.runs.spec import DataSpec, RunSpec, read_spec
 
 DATA = "synthetic:users=40,items=30,seed=1"
 OTHER = "synthetic:users=50,items=30,seed=2"
@@ -55,6 +55,15 @@ def test_the_record_holds_the_budget_and_neither_test_figures_nor_folders(tmp_pa
     assert str(tmp_path) not in text and '"test"' not in text
     for one in found.trials:
         assert 0.01 <= one["settings"]["reg_item"] <= 0.3
+    other = found.record["other_settings"]
+    assert other["dim"] == coterie.FedMF().dim and "reg_item" not in other
+
+
+def test_the_spec_of_a_run_can_be_searched_around(tmp_path: Path) -> None:
+    coterie.run(coterie.FedMF(dim=4), DATA, rounds=2, out=tmp_path / "run")
+    file = tmp_path / "run" / "spec.json"
+    found = coterie.sweep(read_spec(file), space={"negatives": [1, 4]}, out=tmp_path / "sweep")
+    assert found.record["rounds"] == 2 and found.record["settings"]["dim"] == 4
 
 
 def test_test_figures_do_not_choose(tmp_path: Path) -> None:

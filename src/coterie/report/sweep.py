@@ -268,7 +268,7 @@ def _record(searching: _Searching, total: int, command: str | None) -> dict[str,
     best = max(scored, key=lambda one: (one["score"], -one["number"]))
     what = f"validation {q.metrics[0]} at each run's best validation round, mean over seeds"
     record = {
-        "coterie": __version__, "command": command, **q.said(),
+        "coterie": __version__, "command": command, **q.said(), "other_settings": _other_settings(q),
         "chosen_by": what if not searching.several else f"{_RELATIVE} (validation, at each run's best round)",
         "while_searching": None if not searching.several else "mean of values relative to MostPop's",
         "budget": {
@@ -282,6 +282,12 @@ def _record(searching: _Searching, total: int, command: str | None) -> dict[str,
         record["warning"] = warning
     tensors.write_json(searching.path / "sweep.json", record)
     return record
+
+
+def _other_settings(question: Question) -> dict[str, Any]:
+    """Every setting that was not searched, defaults written out: the record must not depend on later defaults."""
+    settings = next(iter(question.bases.values())).resolved().settings
+    return {key: value for key, value in settings.items() if key not in {axis.field for axis in question.axes}}
 
 
 def _score(trials: list[dict[str, Any]], several: bool) -> None:

@@ -101,7 +101,10 @@ def nearest(algorithm: Any) -> tuple[str, str]:
 def read_spec(path: Path) -> RunSpec:
     """A spec file, with errors that name the key."""
     try:
-        return RunSpec.model_validate(json.loads(path.read_text()))
+        raw = json.loads(path.read_text())
+        if isinstance(raw, dict):  # a run's own spec.json also says who wrote it
+            raw = {key: value for key, value in raw.items() if key not in ("format", "coterie")}
+        return RunSpec.model_validate(raw)
     except FileNotFoundError:
         raise CoterieError(f"{path}: no such spec file; `coterie run --help` lists the flags to use instead") from None
     except json.JSONDecodeError as problem:
