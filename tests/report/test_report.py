@@ -149,7 +149,8 @@ def test_the_map_is_of_the_person_asked_for(folders: list[Path], tmp_path: Path)
     )
     assert answer.exit_code == 0, answer.output
     text = (tmp_path / "deep" / "r.html").read_text()
-    hers = len(coterie.open(folders[0]).prepared.train.of(7))
+    prepared = coterie.open(folders[0]).prepared
+    hers = len(prepared.train.of(prepared.data.user_number["u07"]))
     assert f"person u07 sees them (t-SNE), dark the {hers} she trained on" in text
     assert "nothing is fetched" in answer.stdout
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from coterie.algorithms.interface import Federated
 from coterie.errors import CoterieError
@@ -230,5 +231,6 @@ def flat_places(table: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
         return u[:, :2] * s[:2], "principal components; t-SNE needs scikit-learn: pip install 'coterie[report]'"
     perplexity = min(30.0, (len(table) - 1) / 3)
     start = "pca" if len(np.unique(table, axis=0)) > 2 else "random"
-    places = TSNE(2, perplexity=perplexity, random_state=seed, init=start).fit_transform(table)
+    with threadpool_limits(1):  # a few hundred points: more threads only wait for each other
+        places = TSNE(2, perplexity=perplexity, random_state=seed, init=start).fit_transform(table)
     return places.astype(np.float64), "t-SNE"

@@ -13,7 +13,8 @@ def statement(summary: Mapping[str, Any]) -> str:
         return "central: everybody's history lies on the server"
     if summary.get("exchange") == "local-only":
         return "nothing leaves a device"
-    if not said:
+    hidden = said and (said.get("secure_sum") or said.get("encrypted"))
+    if not said or (said["mechanism"] == "none" and not hidden and not said.get("stamp")):
         return "no noise, no masks: the server sees each upload, and nothing bounds what it learns from it"
     parts = [said["stamp"]] if said.get("stamp") else []
     if said.get("epsilon") is not None:
