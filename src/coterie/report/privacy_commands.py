@@ -40,7 +40,10 @@ _GPFEDREC = {
 
 
 def _command(name: str, options: dict[str, Any]) -> str:
-    return f"coterie study privacy {name} " + " ".join(f"--{key} {value}" for key, value in options.items())
+    said = [
+        f"--{key} {one}" for key, value in options.items() for one in (value if isinstance(value, list) else [value])
+    ]
+    return f"coterie study privacy {name} " + " ".join(said)
 
 
 def _write(out: Path, found: dict[str, Any]) -> None:
@@ -63,13 +66,17 @@ def fedrap(
     seed: Seed = 0,
     threads: Threads = 1,
     only: Only = None,
+    system: Annotated[
+        list[str] | None, typer.Option(help="Systems of the table, repeatable; default all four.")
+    ] = None,
 ) -> None:
     """FedRAP's tables 1, 5 and 6: each system without noise, with the paper's, and with a real local mechanism."""
     from coterie.data import load
     from coterie.report.privacy_tables import circumstances, fedrap_rows, measure
 
     loaded = load(data)
-    wanted = [row for row in fedrap_rows(loaded.n_items) if only is None or only in " ".join(row[:4])]
+    table = [row for row in fedrap_rows(loaded.n_items) if not system or row.system in system]
+    wanted = [row for row in table if only is None or only in " ".join(row[:4])]
     rows = measure(wanted, loaded, runs, rounds, seed, every, threads, print)
     if only is not None:
         return
@@ -86,7 +93,7 @@ def fedrap(
     ]
     found = {
         "title": "FedRAP's tables 1, 5 and 6: noise, and what it guarantees", "command": _command(
-            "fedrap", {"data": data, "rounds": rounds, "evaluate-every": every, "seed": seed}
+            "fedrap", {"data": data, "rounds": rounds, "evaluate-every": every, "seed": seed, "system": system or []}
         ),
         "about": "Table 1 is the row of FedRAP, tables 5 and 6 are all four systems. No row but the last of each "
         "system has an epsilon against the server.",
@@ -127,7 +134,9 @@ def gpfedrec(
                      "published ones, only the fall from noise 0 to 0.5 is.")  # fmt: skip
     found = {
         "title": "GPFedRec's table 6: Laplace noise, and what it guarantees",
-        "command": _command("gpfedrec", {"data": data, "rounds": rounds, "evaluate-every": every, "seed": seed}),
+        "command": _command(
+            "gpfedrec", {"data": data, "rounds": rounds, "evaluate-every": every, "seed": seed, "noise": noise or []}
+        ),
         "about": "Laplace noise on the uploaded item table, as the paper has it, and one run with the mechanism that "
         "has an epsilon.",
         "data": {"name": loaded.name, "sha256": loaded.sha256}, "seeds": [seed], "rounds": rounds,
