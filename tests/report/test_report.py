@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import coterie
 from coterie.cli import app
-from coterie.report import page, svg
+from coterie.report import markup, svg
 from coterie.report.people_sections import flat_places
 
 SECTIONS = (
@@ -198,5 +198,5 @@ def test_powers_of_ten_on_an_axis() -> None:
 
 
 def test_cells_are_escaped_and_missing_ones_shown() -> None:
-    assert page.table(["<h>"], [["<b>"], [None], [True], [0.123456]]).count("<td") == 4
-    assert "&lt;h&gt;" in page.table(["<h>"], []) and "0.1235" in page.table(["h"], [[0.123456]])
+    assert markup.table(["<h>"], [["<b>"], [None], [True], [0.123456]]).count("<td") == 4
+    assert "&lt;h&gt;" in markup.table(["<h>"], []) and "0.1235" in markup.table(["h"], [[0.123456]])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coterie import __version__
-from coterie.report import page
+from coterie.report import markup
 from coterie.report.compare import collect
 from coterie.report.people_sections import maps_and_devices, people, sparsity
 from coterie.report.sections import Kind, communication, coverage, curves, results, what_was_run
@@ -51,8 +51,8 @@ def report(
     heading = title or "Coterie report: " + ", ".join(dict.fromkeys(row["data"] for row in rows))
     count = sum(len(group) for group in members)
     body = [
-        page.heading(1, heading),
-        page.paragraph(
+        markup.heading(1, heading),
+        markup.paragraph(
             f"{count} run{'s' if count > 1 else ''} of {len(rows)} system{'s' if len(rows) > 1 else ''}; seeds of the "
             "same system and settings are one row. Everything here was read from run directories.",
             "lead",
@@ -62,21 +62,23 @@ def report(
     leaking = [row["name"] for row in rows if row["warning"]]
     for text in dict.fromkeys(row["warning"] for row in rows if row["warning"]):
         which = ", ".join(row["name"] for row in rows if row["warning"] == text)
-        body.append(page.warning(f"{text}. This concerns: {which}"))
-    body += [page.paragraph(line, "note") for line in warnings(rows) if line.split(": ")[0] not in leaking]
+        body.append(markup.warning(f"{text}. This concerns: {which}"))
+    body += [markup.paragraph(line, "note") for line in warnings(rows) if line.split(": ")[0] not in leaking]
     for number, kind in enumerate(kinds, 1):
         say(f"{kind.title}: {len(kind.rows)} rows")
-        body.append(page.heading(2, kind.title, f"kind-{number}"))
+        body.append(markup.heading(2, kind.title, f"kind-{number}"))
         for section in (what_was_run, results, curves, communication, coverage, people, sparsity):
             body += section(kind)
         body += maps_and_devices(kind, user)
     body.append("<footer>")
-    body.append(page.folded("What the words mean", page.table(["word", "meaning"], list(_GLOSSARY.items()), (0, 1))))
+    body.append(
+        markup.folded("What the words mean", markup.table(["word", "meaning"], list(_GLOSSARY.items()), (0, 1)))
+    )
     every = [[row["name"], ", ".join(row["runs"])] for row in rows]
-    body.append(page.folded("Run directories", page.table(["system", "folders"], every, (0, 1)), long=True))
-    body.append(page.paragraph(f"Made by coterie {__version__}. This file fetches nothing and runs no script."))
+    body.append(markup.folded("Run directories", markup.table(["system", "folders"], every, (0, 1)), long=True))
+    body.append(markup.paragraph(f"Made by coterie {__version__}. This file fetches nothing and runs no script."))
     body.append("</footer>")
     out = Path(path)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page.page(heading, body), encoding="utf-8")
+    out.write_text(markup.page(heading, body), encoding="utf-8")
     return out

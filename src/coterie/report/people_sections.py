@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from coterie.algorithms.interface import Federated
 from coterie.errors import CoterieError
-from coterie.report import page, svg
+from coterie.report import markup, svg
 from coterie.report.sections import Kind, three
 from coterie.report.tables import sent, weight
 from coterie.runs.run import Run
@@ -22,9 +22,9 @@ _MAPPED = 350  # so many items she has not rated, at most, on the map
 def people(kind: Kind) -> list[str]:
     """Share of people who get at least so much, and means by the length of their history."""
     known = [k for k, row in enumerate(kind.rows) if row["people"]]
-    found = [page.heading(3, "How it spreads over people")]
+    found = [markup.heading(3, "How it spreads over people")]
     if not known:
-        return [*found, page.paragraph("These records hold no values of single users.")]
+        return [*found, markup.paragraph("These records hold no values of single users.")]
     on = kind.rows[0]["on"]
     series, rows = [], []
     for k in known:
@@ -49,12 +49,12 @@ def people(kind: Kind) -> list[str]:
         plots.append(svg.bars(head, f"Bars of the mean {on}, {head}: {values}.", bars, three))
         cold += [[kind.rows[k]["name"], name, kind.rows[k]["groups"][name]["mean"]] for k in having]
     headings = ["system", "people", "share above 0", "10 %", "25 %", "median", "75 %", "90 %"]
-    numbers = page.table(headings, rows) + page.table(["system", "group", f"mean {on}"], cold, (0, 1))
+    numbers = markup.table(headings, rows) + markup.table(["system", "group", f"mean {on}"], cold, (0, 1))
     text = (
         f"{on}, person by person: how many get at least so much; and the mean for people with short (cold), middling "
         "and long (warm) training histories."
     )
-    return [*found, page.figure(kind.caption(text), plots, numbers, kind.some(known))]
+    return [*found, markup.figure(kind.caption(text), plots, numbers, kind.some(known))]
 
 
 def _at_least(group: Sequence[Run], on: str, levels: np.ndarray) -> np.ndarray:
@@ -83,9 +83,9 @@ def sparsity(kind: Kind, threshold: str = "1e-02") -> list[str]:
         order = sorted(at)
         last.append(svg.Line(row["name"], k, [float(np.log10(x)) for x in order], [at[x] for x in order]))
         rows += [[row["name"], f"{x:g}", at[x]] for x in order]
-    found = [page.heading(3, "Sparsity of the shared table C")]
+    found = [markup.heading(3, "Sparsity of the shared table C")]
     if not wanted:
-        return [*found, page.paragraph("None of these systems records it; FedRAP does.")]
+        return [*found, markup.paragraph("None of these systems records it; FedRAP does.")]
     said = "; ".join(f"{one.name} from {one.y[0]:.1%} to {one.y[-1]:.1%}" for one in series)
     title = f"share of |C| above {float(threshold):g}, by round"
     plots = [svg.lines(title, f"Curves, {title}: {said}.", series, "round", f"share of |C| > {float(threshold):g}")]
@@ -97,8 +97,8 @@ def sparsity(kind: Kind, threshold: str = "1e-02") -> list[str]:
         "What a sparse exchange could leave out: entries of the shared table that are smaller than a threshold need "
         "not be sent."
     )
-    numbers = page.table(["system", "size", "share above, last round"], rows, (0, 1))
-    return [*found, page.figure(kind.caption(text), plots, numbers, kind.some(wanted))]
+    numbers = markup.table(["system", "size", "share above, last round"], rows, (0, 1))
+    return [*found, markup.figure(kind.caption(text), plots, numbers, kind.some(wanted))]
 
 
 def median_person(run: Run) -> str:
@@ -135,10 +135,10 @@ def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
         sizes = [sent(row, key, weight) for key in ("bytes_up", "bytes_down", "bytes_a_client")]
         rows.append([row["name"], *cells, *sizes])
         said.append((row["name"], f"Sends {row['sends']}. Privacy: {row['statement']}."))
-    found = [page.heading(3, "A map of the items, as one person sees them")]
-    found += drawn or [page.paragraph("None of these runs has a shared and a private table of items to show.")]
-    found.append(page.heading(3, "What left each device"))
-    found.append(page.told(said))
+    found = [markup.heading(3, "A map of the items, as one person sees them")]
+    found += drawn or [markup.paragraph("None of these runs has a shared and a private table of items to show.")]
+    found.append(markup.heading(3, "What left each device"))
+    found.append(markup.told(said))
     if series:
         items = kind.members[0][0].summary["data"]["items"]
         medians = "; ".join(f"{row[0]} median {row[2]} of {items:,} rows" for row in rows if row[2] != "–")
@@ -151,12 +151,12 @@ def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
             "something about her history; `coterie audit` measures how much."
         )
         steps = [[one.name, int(x), y] for one in series for x, y in zip(one.x, one.y, strict=True)]
-        alternative = page.table(["system", "rows", "share of devices"], steps)
-        found.append(page.figure(kind.caption(text), [plot], alternative, kind.some([one.style for one in series]),
+        alternative = markup.table(["system", "rows", "share of devices"], steps)
+        found.append(markup.figure(kind.caption(text), [plot], alternative, kind.some([one.style for one in series]),
                                  long=True))  # fmt: skip
     headings = ["system", "rows: fewest", "median", "most", "up a round", "down a round", "in all, both ways"]
-    found.append(page.table(headings, rows))
-    found += [page.paragraph(line, "note") for line in missing]
+    found.append(markup.table(headings, rows))
+    found += [markup.paragraph(line, "note") for line in missing]
     return found
 
 
@@ -216,9 +216,9 @@ def _item_map(kind: Kind, name: str, run: Run, user: str | None) -> list[str]:
         f"{name}: items as the device of person {who} sees them ({how}), dark the {int(rated.sum())} she trained on. "
         "Only nearness has a meaning, not the place on the paper."
     )
-    numbers = page.table(["item", "hers", *(names[key] for key in places)], rows)
-    found = [page.figure(kind.caption(text), plots, numbers, long=True, kind="three")] if plots else []
-    return found + [page.paragraph(note) for note in notes]
+    numbers = markup.table(["item", "hers", *(names[key] for key in places)], rows)
+    found = [markup.figure(kind.caption(text), plots, numbers, long=True, kind="three")] if plots else []
+    return found + [markup.paragraph(note) for note in notes]
 
 
 def flat_places(table: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.report import page, svg
+from coterie.report import markup, svg
 from coterie.report.tables import canary, figure, interval, p, sent, shown, weight
 from coterie.report.words import counted
 from coterie.runs.run import Run
@@ -31,10 +31,10 @@ class Kind(NamedTuple):
 
     @property
     def legend(self) -> str:
-        return page.legend([(row["name"], k) for k, row in enumerate(self.rows)])
+        return markup.legend([(row["name"], k) for k, row in enumerate(self.rows)])
 
     def some(self, wanted: Sequence[int]) -> str:
-        return page.legend([(self.rows[k]["name"], k) for k in wanted])
+        return markup.legend([(self.rows[k]["name"], k) for k in wanted])
 
     def caption(self, text: str) -> str:
         return text if self.warning is None else f"{text} ({self.warning})"
@@ -48,18 +48,18 @@ def what_was_run(kind: Kind) -> list[str]:
     """Data, protocol, systems, settings; the warning before anything else."""
     summary = kind.members[0][0].summary
     data, rules = summary["data"], summary["protocol"]
-    found = [page.heading(3, "What was run")]
-    found += [page.warning(text) for text in dict.fromkeys(r["warning"] for r in kind.rows if r["warning"])]
+    found = [markup.heading(3, "What was run")]
+    found += [markup.warning(text) for text in dict.fromkeys(r["warning"] for r in kind.rows if r["warning"])]
     found.append(
-        page.paragraph(
+        markup.paragraph(
             f"{data['name']}: {data['users']:,} people, {data['items']:,} items, {data['interactions']:,} "
             f"interactions; SHA-256 {data['sha256'][:16]}…"
         )
     )
-    found.append(page.paragraph(counted(summary), "plain"))
+    found.append(markup.paragraph(counted(summary), "plain"))
     avoid = "items she trained on" if rules["negatives_avoid"] == "train" else "everything she touched, held out or not"
     found.append(
-        page.paragraph(
+        markup.paragraph(
             f"Training negatives avoid {avoid}. The reported round is the best by validation "
             f"{rules['select_metric']} ({rules['select_by']} ranking). “Full” ranks the held-out item among all items "
             f"she has not seen, “sampled” among {rules['candidates']} drawn ones."
@@ -73,14 +73,14 @@ def what_was_run(kind: Kind) -> list[str]:
         ]
         for row in kind.rows
     ]  # fmt: skip
-    found.append(page.table(headings, rows))
+    found.append(markup.table(headings, rows))
     settings = [
         [row["name"], json.dumps(group[0].summary["settings"], sort_keys=True)]
         for row, group in zip(kind.rows, kind.members, strict=True)
     ]
-    found.append(page.folded("All settings", page.table(["system", "settings"], settings, text=(0, 1)), long=True))
+    found.append(markup.folded("All settings", markup.table(["system", "settings"], settings, text=(0, 1)), long=True))
     every = [[name, json.dumps(value)] for name, value in rules.items() if name != "counts"]
-    found.append(page.folded("The whole protocol", page.table(["rule", "value"], every, text=(0, 1)), long=True))
+    found.append(markup.folded("The whole protocol", markup.table(["rule", "value"], every, text=(0, 1)), long=True))
     return found
 
 
@@ -100,14 +100,14 @@ def results(kind: Kind) -> list[str]:
     headings = ["system", *(f"{c.split('.')[1]} {c.split('.')[0]}" for c in columns)]
     rows = [[row["name"], *(figure(row[c]) + interval(row[c]) for c in columns)] for row in kind.rows]
     found = [
-        page.heading(3, "Results"),
-        page.figure(
+        markup.heading(3, "Results"),
+        markup.figure(
             kind.caption(
                 f"Test metrics at the best validation round. Lines: {share} bootstrap interval over people; ± in the "
                 "table: deviation over seeds."
             ),
             plots,
-            page.table(headings, rows),
+            markup.table(headings, rows),
         ),
     ]
     tested = [row for row in kind.rows if row["test"]]
@@ -123,14 +123,14 @@ def results(kind: Kind) -> list[str]:
             for one in [row["test"]]
         ]  # fmt: skip
         found.append(
-            page.paragraph(
+            markup.paragraph(
                 kind.caption(
                     f"Paired tests on {tested[0]['on']} against {test['against']}: does the same person fare better? "
                     f"Two-sided, corrected by Holm for all {test['comparisons']} comparisons of this page."
                 )
             )
         )
-        found.append(page.table(headings, rows))
+        found.append(markup.table(headings, rows))
     return found
 
 
@@ -156,12 +156,12 @@ def curves(kind: Kind) -> list[str]:
             plots.append(svg.lines(title, f"Curves, {title}: {ends}.", series, "round", f"{part} {metric} {ranking}"))
     text = (
         "Metrics by round; the mark is the reported round of the first seed, bands go from the lowest seed to the "
-        "highest, level lines are systems trained in one go. The round was chosen by validation alone; test curves "
-        "are shown afterwards."
+        "highest, level lines were measured once. The round was chosen by validation alone; test curves are shown "
+        "afterwards."
     )
     found = [
-        page.heading(3, "Curves by round"),
-        page.figure(kind.caption(text), plots, page.table(["system", "metric", "round", "mean"], rows, (0, 1)),
+        markup.heading(3, "Curves by round"),
+        markup.figure(kind.caption(text), plots, markup.table(["system", "metric", "round", "mean"], rows, (0, 1)),
                     kind.legend, long=True),
     ]  # fmt: skip
     spent = [
@@ -174,7 +174,7 @@ def curves(kind: Kind) -> list[str]:
         plot = svg.lines("epsilon by round", f"Epsilon spent by round: {said}.", spent, "round", "epsilon")
         numbers = [[one.name, int(x), y] for one in spent for x, y in zip(one.x, one.y, strict=True)]
         found.append(
-            page.figure("Epsilon spent, by round.", [plot], page.table(["system", "round", "epsilon"], numbers),
+            markup.figure("Epsilon spent, by round.", [plot], markup.table(["system", "round", "epsilon"], numbers),
                         kind.some([one.style for one in spent]), long=True)
         )  # fmt: skip
     return found
@@ -215,10 +215,10 @@ def communication(kind: Kind) -> list[str]:
         "system", f"{metric} {ranking}", "up a round", "down a round", "in all a client", "rounds", "training",
         "a client's step, at most", "peak memory",
     ]  # fmt: skip
-    found = [page.heading(3, "Communication against quality")]
-    numbers = page.table(headings, rows)
+    found = [markup.heading(3, "Communication against quality")]
+    numbers = markup.table(headings, rows)
     if not points:
-        return [*found, page.paragraph("None of these systems sends anything over a network in rounds."), numbers]
+        return [*found, markup.paragraph("None of these systems sends anything over a network in rounds."), numbers]
     said = "; ".join(f"{one.name} {weight(one.x)} for {one.y:.3f}" for one in points)
     title = f"test {metric}, {ranking}, against bytes"
     plot = svg.points(
@@ -229,7 +229,7 @@ def communication(kind: Kind) -> list[str]:
         "Each point is a system: what one person's device sends and receives over the whole training, against "
         "quality. Lines across are systems without rounds on a network: central ones hold everybody's history."
     )
-    return [*found, page.figure(kind.caption(text), [plot], numbers, kind.legend)]
+    return [*found, markup.figure(kind.caption(text), [plot], numbers, kind.legend)]
 
 
 def coverage(kind: Kind) -> list[str]:
@@ -251,12 +251,12 @@ def coverage(kind: Kind) -> list[str]:
         )
     rows = [[row["name"], *(row[metric] for metric in about)] for row in kind.rows]
     return [
-        page.heading(3, "Coverage and popularity"),
-        page.figure(
+        markup.heading(3, "Coverage and popularity"),
+        markup.figure(
             kind.caption(
                 "The recommended lists themselves: how much of the catalogue they show, and how popular it is."
             ),
             plots,
-            page.table(["system", *about], rows),
+            markup.table(["system", *about], rows),
         ),
     ]
