@@ -11,7 +11,7 @@ import torch
 
 import coterie
 from coterie.algorithms import make
-from coterie.algorithms.central import fitting, lightgcn, ncf, sgl
+from coterie.algorithms.central import fitting, itemknn, lightgcn, ncf, sgl
 from coterie.algorithms.central.ease import binary
 from coterie.algorithms.interface import Report
 from coterie.engine.simulate import simulate, start
@@ -316,3 +316,25 @@ def test_free_numbers_remember_what_was_drawn() -> None:
             assert all(scores[user, own.of(user)] > 0)
             assert all(scores[user, held.of(user)] == 0) == found_by_memory  # never drawn, or drawn like any other
             assert scores[user].min() < 0
+
+
+def test_shrinkage_believes_what_many_had_together() -> None:
+    world = random_history(30, 12, 5, seed=4)
+    owners = binary(world).toarray().astype(float)
+    both = owners.T @ owners
+    length = np.sqrt(np.diag(both))
+    for shrink in (0.001, 3.0):
+        algorithm = make("itemknn", neighbours=5, shrink=shrink)
+        server = _trained(algorithm, world, 1)
+        found = itemknn.matrix(server, 12).toarray()
+        wanted = both / np.outer(length, length) * both / (both + shrink)
+        for item in range(12):
+            kept = np.argsort(-wanted[item], kind="stable")[:5]
+            assert np.count_nonzero(found[item]) <= 5
+            assert np.sort(found[item])[-5:] == pytest.approx(np.sort(wanted[item][kept]), abs=1e-6)
+        plain = _trained(make("itemknn", neighbours=12, weighting="cosine"), world, 1)
+        if shrink == 0.001:
+            whole = itemknn.matrix(itemknn.shrunk(binary(world), 12, 1e-9), 12).toarray()
+            assert whole == pytest.approx(itemknn.matrix(plain, 12).toarray(), abs=1e-5)
+    with pytest.raises(CoterieError, match="goes with cosine only"):
+        make("itemknn", weighting="bm25", shrink=1.0)
