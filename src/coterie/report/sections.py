@@ -189,10 +189,10 @@ def _curve(name: str, style: int, group: Sequence[Run], part: str, ranking: str,
         return None
     values = np.array([[one[x] for x in shared] for one in seeds])
     mean = values.mean(axis=0).tolist()
-    band = (values.min(axis=0).tolist(), values.max(axis=0).tolist()) if len(seeds) > 1 else (None, None)
+    low, high = (values.min(axis=0).tolist(), values.max(axis=0).tolist()) if len(seeds) > 1 else (None, None)
     best = group[0].summary["best_round"]
     mark = (best, mean[shared.index(best)]) if best in shared and len(shared) > 1 else None
-    return svg.Line(name, style, shared, mean, *band, mark)
+    return svg.Line(name, style, shared, mean, low, high, mark)
 
 
 def communication(kind: Kind) -> list[str]:
