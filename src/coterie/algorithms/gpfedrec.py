@@ -7,8 +7,9 @@ PSF (`reg=0 shared=mean`), PSF+Init (`reg=0`), PSF+Reg (`shared=mean`).
 
 *as_released* (github.com/Zhangcx19/GPFedRec): S is cosine *distance*, so neighbours are the unlike; the item rate is
 8 x items (the code's minus 0.1 is left out: a part in a hundred thousand); scored with a client's own table.
-*as_published*: S is cosine similarity, the loss a sum, one rate for all, the shared table weighted by degree. A is
-normalised by row, as in the code: the literal 0/1 sum over hundreds of neighbours diverges (`normalise=none`).
+*as_published*: S is cosine similarity, the loss a sum, one rate for all (0.01: of the paper's grid 0.1 diverges), the
+shared table weighted by degree. A is normalised by row, as in the code: the literal 0/1 sum over hundreds of neighbours
+diverges (`normalise=none`).
 *coterie*: see docs/findings/gpfedrec.md.
 
 Zhang, Long, Zhou, Zhang, Yan, Yang: GPFedRec: Graph-Guided Personalization for Federated Recommendation. KDD 2024.
@@ -87,13 +88,14 @@ class GPFedRec(Federated):
     draws_negatives: ClassVar[bool] = True
     collects: ClassVar[bool] = True
     pieces: ClassVar[int] = 2
+    most_in_chunk: ClassVar[int] = 512  # making views has a cost for each chunk, whatever its size
     home: ClassVar[str] = "gpfedrec"
     server_only: ClassVar[dict[str, Any]] = {"scored": "shared", "reg": 0.0, "storage": 0}
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
         "as_published": {
-            "dim": 32, "negatives": 4, "epochs": 1, "batch": 256, "mean_loss": False, "start": 1.0, "lr_user": 0.1,
-            "lr_item": 0.1, "rate_by_items": False, "lr_network": 0.1, "reg": 0.5, "gamma": 0.5, "shared": "degree",
+            "dim": 32, "negatives": 4, "epochs": 1, "batch": 256, "mean_loss": False, "start": 1.0, "lr_user": 0.01,
+            "lr_item": 0.01, "rate_by_items": False, "lr_network": 0.01, "reg": 0.5, "gamma": 0.5, "shared": "degree",
             "similarity": "cosine", "scored": "own", "reg_user": 0.0, "reg_item": 0.0, "reg_network": 0.0,
         },
         "as_released": {
