@@ -22,6 +22,10 @@ RELEASED = "--behaviour as_released --rounds 100"
 META = f"--algorithm metamf {PAPER}"
 EPOCHS = "--cohort 118 --rounds 800 --evaluate-every 40"  # an eighth of the people: 800 rounds are 100 epochs
 ALONE = "--rounds 20 --exchange local-only"
+ADAM = (
+    "--set aggregate=adam --set mean_loss=false --set batch=100000 --set start=0.1 --set lr_user=0.05 --set lr_item=0.01 "
+    "--set rate_by_items=false --set lr_network=0.001 --set lr_server=0.02 --set lr_server_network=0.005"
+)
 
 GROUPS: dict[str, dict[str, str]] = {
     "gpfedrec": {
@@ -55,7 +59,9 @@ GROUPS: dict[str, dict[str, str]] = {
         + PAPER,
         "fedpergnn-noise-free-paper": f"--algorithm fedpergnn --rounds 100 {PAPER}",
         "fedncf-local-only": f"--algorithm fedncf {CLEAN} {ALONE}",
-        "fedncf-clean": f"--algorithm fedncf --rounds 100 {CLEAN}",
+        "fedncf-clean-lr.1": f"--algorithm fedncf --rounds 100 --set lr_network=0.1 {CLEAN}",
+        "fedncf-clean-lr1": f"--algorithm fedncf --rounds 100 --set lr_network=1 {CLEAN}",
+        "fedncf-clean-adam": f"--algorithm fedncf --rounds 100 {ADAM} {CLEAN}",
         "fedrecon-local-only": f"--algorithm fedrecon {CLEAN} {ALONE}",
         "fedlightgcn-local-only": f"--algorithm fedlightgcn {CLEAN} {ALONE}",
     },
@@ -64,6 +70,7 @@ GROUPS: dict[str, dict[str, str]] = {
 # the best by validation, in the metric by which the protocol picks a round too
 CHOICES = {
     "fedncf": ["fedncf-paper", "fedncf-as-published-paper"],
+    "fedncf clean": ["fedncf-clean-lr.1", "fedncf-clean-lr1", "fedncf-clean-adam"],
     "metamf": [name for name in GROUPS["others"] if name.startswith("metamf-")],
 }
 
