@@ -52,7 +52,8 @@ def test_noise_drawn_for_the_sum_is_the_sum_of_the_clients_noise(mechanism: str,
     mixed.round_over(2, mixed.algorithm.init_server(400, 0))
     (kept,) = view.rounds(tmp_path)
     assert len(kept.ids) == 5 and kept.upload.values.shape == (5 * 400, 16) and (kept.upload.values != 0).all()
-    assert short.bytes_up == 400 * 16 * 4
+    assert short.path is not None
+    assert (short.path(sent, ids, 3).bytes_per_client(400) == 400 * 16 * 4).all(), "as if every row were sent"
 
 
 def test_fedraps_noise_follows_its_step_size(tmp_path: Path) -> None:

@@ -159,10 +159,14 @@ class Guard:
             watched = np.zeros(len(ids), bool) if seen is None else seen.wants(ids)
             with self._lock:
                 self._quiet += int((~watched).sum())
+            # On a device each upload would have every row: that is what it would cost.
+            each = 4 * (self.n_items * upload.values.shape[1] + upload.dense.shape[1])
+            sent = np.full(len(ids), each, np.int64)
             if seen is None or not watched.any():
-                return clipped(upload, ids, round_)
+                return clipped(upload, ids, round_)._replace(sent=sent)
             noised = seen.upload(own(only(upload, watched), ids[watched], round_), ids[watched], round_)
-            return concatenate([noised, clipped(only(upload, ~watched), ids[~watched], round_)])
+            rest = clipped(only(upload, ~watched), ids[~watched], round_)
+            return concatenate([noised, rest])._replace(sent=sent)
 
         return step
 
@@ -175,7 +179,6 @@ class Guard:
         fixed = np.rint(drawn * FIXED_POINT).astype(np.int64)
         dense = received.dense.copy()
         dense[:rest] += fixed[received.rows.size :]
-        self.bytes_up = 4.0 * (received.rows.size + len(dense))
         rows = received.rows + fixed[: received.rows.size].reshape(received.rows.shape)
         return Sum(rows, np.full_like(received.touched, clients), dense, received.clients)
 
