@@ -24,7 +24,7 @@ EPOCHS = "--cohort 118 --rounds 800 --evaluate-every 40"  # an eighth of the peo
 ALONE = "--rounds 20 --exchange local-only"
 ADAM = (
     "--set aggregate=adam --set mean_loss=false --set batch=100000 --set start=0.1 --set lr_user=0.05 "
-    "--set lr_item=0.01 --set rate_by_items=false --set lr_network=0.001 --set lr_server=0.02 --set lr_server_network=0.005"
+    "--set lr_item=0.01 --set rate_by_items=false --set lr_network=0.001"
 )
 
 GROUPS: dict[str, dict[str, str]] = {
