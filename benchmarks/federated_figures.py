@@ -49,10 +49,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "fedncf-as-published-paper": f"--algorithm fedncf --behaviour as_published --rounds 100 {PAPER}",
         "metamf-lr.01": f"{META} --rounds 100 --set lr=0.01 --set reg=1",
         "metamf-lr.02": f"{META} --rounds 100 --set lr=0.02 --set reg=1",
-        "metamf-lr.04": f"{META} --rounds 100 --set lr=0.04 --set reg=1",
-        "metamf-lr.02-reg.3": f"{META} --rounds 100 --set lr=0.02 --set reg=0.3",
         "metamf-eighths-lr.003": f"{META} {EPOCHS} --set lr=0.003 --set reg=1",
         "metamf-eighths-lr.01": f"{META} {EPOCHS} --set lr=0.01 --set reg=1",
+        "metamf-eighths-lr.003-reg3": f"{META} {EPOCHS} --set lr=0.003 --set reg=3",
         "fedlightgcn-paper": f"--algorithm fedlightgcn --rounds 100 {PAPER}",
         "fedlightgcn-as-published-paper": f"--algorithm fedlightgcn --behaviour as_published --rounds 100 {PAPER}",
         "fedpergnn-as-published-paper": "--algorithm fedpergnn --behaviour as_published --rounds 3 --evaluate-every 1 "
