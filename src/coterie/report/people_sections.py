@@ -169,7 +169,8 @@ def _rows_sent(run: Run) -> tuple[np.ndarray | None, str | None]:
         state, history = run.state, run.prepared.history
     except CoterieError as problem:
         return None, str(problem)
-    done, n = run.summary["best_round"], history.n_clients
+    n = history.n_clients
+    done = 0 if run.summary["rounds"] == 1 else run.summary["best_round"]  # what is sent once is sent in the first
     ids = np.unique(np.linspace(0, n - 1, min(n, _DEVICES)).astype(np.int64))
     cohort = run.spec.cohort if run.spec.cohort is not None else algorithm.default_cohort
     plan = algorithm.plan(history, cohort, run.spec.seed, done + 1)
