@@ -177,7 +177,8 @@ def _rows_sent(run: Run) -> tuple[np.ndarray | None, str | None]:
     round_ = done + 1 if plan is None else done * plan.users + 1
     download = algorithm.download(state.server, ids, round_)
     upload, _ = algorithm.client_step(state.clients, ids, history, download, round_, run.spec.seed)
-    return np.diff(upload.indptr), None
+    counts = np.diff(upload.indptr)
+    return (counts if counts.any() else None), None  # what goes is not made of item rows, or nothing goes
 
 
 def _item_map(kind: Kind, name: str, run: Run, user: str | None) -> list[str]:
