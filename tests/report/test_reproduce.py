@@ -12,13 +12,15 @@ import pytest
 import coterie
 from coterie.algorithms import algorithm_class
 from coterie.errors import CoterieError
+from coterie.protocol import resolve
 from coterie.report import plan
 from coterie.report import reproduce as module
 from coterie.report.pages import page, sentence, write_page
 from coterie.report.plan import PAPERS, cells, chosen_entries, part_of, read_paper, write_part
 from coterie.report.reproduce import reproduce
+from coterie.runs.api import run_spec
 from coterie.runs.directory import RunDirectory
-from coterie.runs.spec import DataSpec
+from coterie.runs.spec import DataSpec, spec_of
 
 SMALL = "synthetic:users=40,items=150,seed=3,shortest=12,longest=20"
 
@@ -142,6 +144,24 @@ def test_a_paper_is_run_once_recorded_and_told(tiny: dict[str, Any], tmp_path: P
     stamps = {one: one.stat().st_mtime_ns for one in runs}
     reproduce("fedrap", **options)
     assert {one: one.stat().st_mtime_ns for one in (tmp_path / "cache").glob("*/summary.json")} == stamps
+
+
+def test_runs_made_elsewhere_are_taken_where_they_answer_the_question_and_marked(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    tiny["entries"] = tiny["entries"][:1]
+    rules = resolve("paper:fedrap")
+    algorithm = coterie.FedRAP(**coterie.FedRAP.behaviours["as_released"])
+    spec = spec_of(algorithm, coterie.load(SMALL), protocol=rules, rounds=4)
+    run_spec(spec, coterie.load(SMALL), tmp_path / "elsewhere" / "one")
+    other = spec.model_copy(update={"rounds": 3})
+    run_spec(other, coterie.load(SMALL), tmp_path / "elsewhere" / "two")
+    reproduce("fedrap", out=tmp_path / "out", cache=tmp_path / "cache", collect=True, reuse=[tmp_path / "elsewhere"])
+    (cell,) = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
+    assert (cell["row"], cell["protocol"], cell["reused"]) == ("FedRAP", "paper", 1)
+    found = RunDirectory(tmp_path / "elsewhere" / "one").summary()["metrics"]["test"]["sampled"]["HR@10"]
+    assert cell["values"]["HR@10"]["mean"] == 100 * found
+    assert "1 of the 1 rows by protocol come from runs made elsewhere" in (tmp_path / "out/README.md").read_text()
 
 
 def test_two_seeds_have_a_deviation_and_fewer_do_not_replace_them(tiny: dict[str, Any], tmp_path: Path) -> None:

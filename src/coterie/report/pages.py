@@ -68,8 +68,14 @@ def _data_set(paper: Mapping[str, Any], name: str, record: Mapping[str, Any]) ->
         f"{record['users']:,} users, {record['items']:,} items, {record['interactions']:,} interactions "
         f"(hash {record['data_sha256'][:12]}). {counts} seed{'' if counts == '1' else 's'} for each row; coterie "
         f"{record['coterie']}; {where['processor']}, {where['cores']} cores; "
-        f"{_cpu(record) / 60:.0f} CPU-minutes in all.", "",
+        f"{_cpu(record) / 60:.0f} CPU-minutes in all, reused runs not counted.", "",
     ]  # fmt: skip
+    reused = sum(one.get("reused", 0) > 0 for one in record["cells"])
+    if reused:
+        lines += [
+            f"{reused} of the {len(record['cells'])} rows by protocol come from runs made elsewhere with the same "
+            "spec and data (`reused` in the JSON); which state of the code made them is not on record.", "",
+        ]  # fmt: skip
     summary = headline(paper, name, found)
     if summary:
         lines += [f"**{summary}**", ""]

@@ -27,7 +27,7 @@ from coterie.report.sweep_display import Remaining
 from coterie.runs import tensors
 from coterie.runs.directory import RunDirectory
 from coterie.runs.drive import Interrupted
-from coterie.runs.identity import algorithm_version, available_cores, hardware, run_key
+from coterie.runs.identity import algorithm_version, available_cores, hardware, question_key, run_key
 from coterie.runs.spec import DataSpec, RunSpec
 from coterie.runs.workers import Event, Job, Workers, cpu_seconds, diverged, finished
 
@@ -45,9 +45,14 @@ def reproduce(
     jobs: int | None = None,
     data_dir: Path | None = None,
     collect: bool = False,
+    reuse: Sequence[Path] = (),
     quiet: bool = True,
 ) -> list[Path]:
-    """Run what is missing, then write `<data>.json` and README.md in `out` (papers/NAME). `collect`: run nothing."""
+    """Run what is missing, then write `<data>.json` and README.md in `out` (papers/NAME). `collect`: run nothing.
+
+    `reuse`: folders with runs made elsewhere. Where one answers the same question it is taken instead of a run, and the
+    record says so, since nothing tells which state of the code made it.
+    """
     from coterie.report.pages import write_page
 
     described = read_paper(paper)
@@ -61,7 +66,7 @@ def reproduce(
         if name not in described["datasets"]:
             raise unknown_name(f"data set of {paper}", name, list(described["datasets"]))
     out = Path("papers") / paper if out is None else out
-    work = _Work(described, entries, seeds, protocols, cache, data_dir, quiet)
+    work = _Work(described, entries, seeds, protocols, cache, data_dir, quiet, elsewhere(reuse))
     sets = work.read(list(data) or list(described["datasets"]), asked=bool(data))
     stopped = None
     if not collect:
@@ -88,7 +93,9 @@ class _Work:
         cache: Path,
         data_dir: Path | None,
         quiet: bool,
+        reused: dict[str, Path],
     ) -> None:
+        self.reused = reused
         self.paper, self.entries, self.seeds, self.protocols = paper, entries, seeds, protocols
         self.cache, self.data_dir, self.quiet = cache, data_dir, quiet
         self.cells: dict[str, list[Cell]] = {}
@@ -139,7 +146,8 @@ class _Work:
 
     def place(self, spec: RunSpec) -> Path:
         assert spec.data.sha256 is not None
-        return self.cache / f"{spec.algorithm}-{run_key(spec, spec.data.sha256)}"
+        mine = self.cache / f"{spec.algorithm}-{run_key(spec, spec.data.sha256)}"
+        return mine if finished(mine) else self.reused.get(question_key(spec), mine)
 
     def run(self, at_once: int) -> None:
         """All runs that are not in the cache, several side by side, with the time left."""
@@ -210,6 +218,7 @@ class _Work:
             "privacy": None if spec.privacy is None else spec.privacy.model_dump(mode="json", exclude_defaults=True),
             "seeds": [one.seed for one in cell.specs[0]], "warning": spec.protocol.warning,
             "tried": [dict(one) for one in cell.candidates] if len(cell.candidates) > 1 else None,
+            "reused": sum(one.parent != self.cache for some in places for one in some),
             "cpu_seconds": round(sum(cpu_seconds(one) for some in places for one in some), 1),
         }  # fmt: skip
         if best is None:
@@ -230,6 +239,21 @@ class _Work:
                 for metric in entry["metrics"]
             }
         return found
+
+
+def elsewhere(folders: Sequence[Path]) -> dict[str, Path]:
+    """Finished runs below these folders, by the question they answer."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for summary in sorted(folder.rglob("summary.json")):
+            place = summary.parent
+            try:
+                spec = RunDirectory(place).spec()
+                if spec.continued is None:
+                    found.setdefault(question_key(spec), place)
+            except CoterieError:  # of another version, or damaged: nothing to reuse
+                continue
+    return found
 
 
 def _choose(places: list[list[Path]], kind: str) -> tuple[int | None, str]:

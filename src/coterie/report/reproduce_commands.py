@@ -22,6 +22,9 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(help="Runs side by side; default: one for each core.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of named data sets; default $COTERIE_DATA.")] = None,
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing: records of what the cache holds.")] = False,
+    reuse: Annotated[
+        list[Path] | None, typer.Option(help="Folder of runs made elsewhere, taken where they fit; repeatable.")
+    ] = None,
     pages: Annotated[bool, typer.Option("--pages", help="Only make the page again from the records.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only list the tables and figures and their data sets.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")] = False,
@@ -42,6 +45,7 @@ def reproduce(
         return
     written = run_all(
         paper, tables=table or (), figures=figure or (), data=data or (), seeds=seeds, protocol=protocol, out=out,
-        cache=cache, jobs=jobs, data_dir=data_dir, collect=collect, quiet=quiet,
+        cache=cache, jobs=jobs, data_dir=data_dir, collect=collect, reuse=reuse or (),
+        quiet=quiet,
     )  # fmt: skip
     print("\n".join(str(path) for path in written))

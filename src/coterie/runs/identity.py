@@ -27,6 +27,20 @@ def run_key(spec: RunSpec, data_sha256: str) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def question_key(spec: RunSpec) -> str:
+    """What a run was asked for, whatever it was called: equal for equal settings of the same class on the same data.
+
+    Unlike `run_key` it says nothing about the code that answered.
+    """
+    resolved = spec.resolved()
+    said = resolved.model_dump(
+        mode="json", exclude={"algorithm", "behaviour", "data", "checkpoint_every", "keep", "continued"}
+    )
+    data = spec.data.model_dump(mode="json", include={"also", "without", "sharing", "sha256"})
+    key = [CATALOGUE[spec.algorithm][:2], said, data]
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def algorithm_version(name: str) -> str:
     """The package's version and a hash of the code the algorithm is made of, comments and docstrings aside."""
     algorithm_class(name)  # or an answer with the list of names
