@@ -137,7 +137,7 @@ def test_a_paper_is_run_once_recorded_and_told(tiny: dict[str, Any], tmp_path: P
     assert str(tmp_path) not in json.dumps(record)
 
     text = (tmp_path / "out" / "README.md").read_text()
-    assert f"| FedRAP | 97.1 ± 0.6 | {mine['values']['HR@10']['mean']:.1f} [" in text
+    assert f"| FedRAP | 97.09 ± 0.56 | {mine['values']['HR@10']['mean']:.1f} [" in text
     assert "Not run, so nothing is stated: douban" in text
     assert "chosen on validation among 2" in text
 
@@ -193,8 +193,8 @@ def test_the_sentence_names_the_difference() -> None:
     found = {("table 3", "FedRAP", "paper"): cell(100.0), ("table 3", "FedRAP", "clean"): cell(25.0)}
     told = sentence(entry, row, "ml-100k", found, "HR@10")
     assert told == (
-        "FedRAP on ml-100k, HR@10: published 97.1, ours 100.0 under the paper's protocol, 25.0 clean: 75.0 points, 75% "
-        "of the figure, go where held-out items no longer shape the negatives."
+        "FedRAP on ml-100k, HR@10: published 97.09, ours 100.0 under the paper's protocol, 25.0 clean: 75.0 points, "
+        "75% of the figure, go where held-out items no longer shape the negatives."
     )
     found["table 3", "FedRAP", "clean"] = cell(100.5)
     assert str(sentence(entry, row, "ml-100k", found, "HR@10")).endswith(

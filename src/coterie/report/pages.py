@@ -119,7 +119,7 @@ def sentence(
     printed = published[entry["metrics"].index(metric)] if published else None
     under, clean = ours[0]["mean"], ours[1]["mean"]
     form = _form(entry, metric)
-    told = "" if printed is None else f"published {form(printed['value'])}, "
+    told = "" if printed is None else f"published {_printed(entry, metric, printed['value'])}, "
     told = f"{label(row)} on {name}, {metric}: {told}ours {form(under)} under the paper's protocol, {form(clean)} clean"
     unit = " points" if entry["percent"] else ""
     gap = under - clean
@@ -179,7 +179,9 @@ def _cell(
         one = printed[entry["metrics"].index(metric)] if printed else None
         if one is None:
             return ""
-        return form(one["value"]) + (f" ± {form(one['deviation'])}" if "deviation" in one else "")
+        return _printed(entry, metric, one["value"]) + (
+            f" ± {_printed(entry, metric, one['deviation'])}" if "deviation" in one else ""
+        )
     if who not in paper["systems"][row["system"]].get("protocols", ("paper", "clean")):
         return ""
     measured = found.get((entry["id"], label(row), who))
@@ -203,6 +205,11 @@ def _value(cell: Mapping[str, Any] | None, metric: str) -> dict[str, Any] | None
 def _form(entry: Mapping[str, Any], metric: str) -> Any:
     digits = 1 if entry["percent"] else 0 if metric.startswith("ItemCoverage") else 4
     return lambda value: f"{value:,.{digits}f}"
+
+
+def _printed(entry: Mapping[str, Any], metric: str, value: float) -> str:
+    """A published figure, with the digits it was printed with."""
+    return f"{value:.2f}" if entry["percent"] else f"{value:,.0f}" if metric.startswith("ItemC") else f"{value:.5f}"
 
 
 def _title(entry: Mapping[str, Any]) -> str:

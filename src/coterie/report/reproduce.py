@@ -211,14 +211,16 @@ class _Work:
             return None
         best, why = _choose(places, entry["kind"])
         spec = cell.specs[best or 0][0]
+        reused = sum(one.parent != self.cache for some in places for one in some)
         found: dict[str, Any] = {
             "entry": cell.entry, "row": cell.row, "protocol": cell.protocol, "rules": spec.protocol.name,
-            "algorithm": spec.algorithm, "behaviour": spec.behaviour, "version": algorithm_version(spec.algorithm),
+            "algorithm": spec.algorithm, "behaviour": spec.behaviour,
+            "version": None if reused else algorithm_version(spec.algorithm),
             "settings": spec.settings, "rounds": spec.resolved().rounds, "evaluate_every": spec.evaluate_every,
             "privacy": None if spec.privacy is None else spec.privacy.model_dump(mode="json", exclude_defaults=True),
             "seeds": [one.seed for one in cell.specs[0]], "warning": spec.protocol.warning,
             "tried": [dict(one) for one in cell.candidates] if len(cell.candidates) > 1 else None,
-            "reused": sum(one.parent != self.cache for some in places for one in some),
+            "reused": reused,
             "cpu_seconds": round(sum(cpu_seconds(one) for some in places for one in some), 1),
         }  # fmt: skip
         if best is None:
