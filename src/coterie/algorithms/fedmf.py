@@ -39,19 +39,19 @@ class Client(NamedTuple):
 @dataclass(frozen=True)
 class FedMF(Federated):
     dim: int = 32  # length of user and item vectors
-    negatives: int = 8  # sampled negatives for each positive, redrawn each round
+    negatives: int = 16  # sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     batch: int = 1 << 20  # most rows in one local gradient step
     loss: Literal["bce", "squared"] = "bce"  # logistic loss, or squared error
     item_bias: bool = True  # each item has a bias
     start: float = 0.02  # deviation of the first vectors
-    lr_user: float = 0.2  # user step size, over the square root of the history's length if user_rate_by_history
+    lr_user: float = 0.25  # user step size, over the square root of the history's length if user_rate_by_history
     user_rate_by_history: bool = True
     lr_item: float = 0.008  # item step size on the client
     reg_user: float = 0.004  # weight decay of the user vector
-    reg_item: float = 0.08  # weight decay of touched item rows, on the client
+    reg_item: float = 0.1  # weight decay of touched item rows, on the client
     aggregate: Literal["adam", "mean", "sum"] = "adam"  # what the server does with the movements
-    lr_server: float = 0.04  # step size of the server's Adam
+    lr_server: float = 0.05  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
 

@@ -52,7 +52,7 @@ class Client(NamedTuple):
 @dataclass(frozen=True)
 class FedRAP(Federated):
     dim: int = 32  # length of user and item vectors
-    negatives: int = 8  # distinct sampled negatives for each positive, redrawn each round
+    negatives: int = 16  # distinct sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     batch: int = 1 << 20  # most rows in one local gradient step
     mean_loss: bool = False  # gradients are means over the batch, not sums
@@ -61,12 +61,12 @@ class FedRAP(Federated):
     start: float = 0.02  # deviation of the first C and u
     start_own: float = 0.0  # deviation of the first D
     uniform_user: bool = False  # u and b start at the same U(+-1/sqrt(dim)) for all clients
-    lr_user: float = 0.2  # user step size, over the square root of the history's length if user_rate_by_history
+    lr_user: float = 0.25  # user step size, over the square root of the history's length if user_rate_by_history
     user_rate_by_history: bool = True
     lr_item: float = 0.008  # step size of C on the client
     lr_own: float = 0.0005  # step size of D
     reg_user: float = 0.004  # weight decay of u
-    reg_item: float = 0.08  # weight decay of C on the client
+    reg_item: float = 0.1  # weight decay of C on the client
     reg_own: float = 0.1  # weight decay of D
     own_items: bool = True  # D has rows for her own items only (all items where there is no C)
     decay_everywhere: bool = False  # weight decay also on rows outside the batch
@@ -76,7 +76,7 @@ class FedRAP(Federated):
     sparse: float = 0.0  # mu: weight of ||C||_1
     tolerance: float = 0.0  # local stop: relative change of the running mean loss; 0 is off
     aggregate: Literal["adam", "mean"] = "adam"  # what the server does with the movements of C
-    lr_server: float = 0.04  # step size of the server's Adam
+    lr_server: float = 0.05  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
     shared: bool = True  # the shared table C is there (fedrap-d: it is not)
