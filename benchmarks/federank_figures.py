@@ -2,8 +2,9 @@
 
     python -m benchmarks.federank_figures FOLDER docs/findings/federank.json [NAME ...]
 
-Names pick what to measure: `study-DATA` (the curve by pi with the two analyses) or `ALGORITHM-DATA` (a row). What is
-named is measured unless FOLDER has it; everything FOLDER has is gathered. Settings are chosen on validation.
+Names pick what to measure: `study-DATA` (the curve by pi with the two analyses), `ALGORITHM-DATA` (a row), or
+`run-ALGORITHM-DATA` (`coterie run` with shipped defaults). What is named is measured unless FOLDER has it; everything
+FOLDER has is gathered. Settings are chosen on validation.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import coterie
-from coterie.report.federank_rows import Rows
+from coterie.algorithms import make
+from coterie.report.federank_rows import METRICS, Rows
 from coterie.report.federank_study import Study
 
+PROTOCOL = "paper:federank"
 DATA = ("amazon-digital-music", "ml-1m")
 # system: (grid to choose from on validation, epochs, epochs between validations)
 ROWS: dict[str, tuple[dict[str, tuple[Any, ...]], int | None, int]] = {
     "mostpop": ({}, None, 1),
-    "federank": ({}, None, 1),
+    "federank": ({}, None, 5),
     "fcf": ({}, None, 10),
     "userknn": ({"neighbours": (50, 100, 200), "weighting": ("cosine", "tfidf")}, None, 1),
     "itemknn": ({"neighbours": (50, 200), "shrink": (0.0, 1.0, 5.0, 20.0)}, None, 1),
@@ -42,8 +45,21 @@ def row(name: str, data: str, folder: Path) -> None:
     Rows(coterie.load(data), folder / "rows", threads=1, say=print).row(name, grid, epochs, every)
 
 
+def run(name: str, data: str, folder: Path) -> None:
+    out = folder / f"run-{name}-{data}"
+    coterie.run(make(name), coterie.load(data), protocol=PROTOCOL, out=out, keep="nothing", threads=1)
+
+
 def gather(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {"rows": {}, "curves": {}}
+    found: dict[str, Any] = {"runs": {}, "rows": {}, "curves": {}}
+    for place in sorted(folder.glob("run-*/summary.json")):
+        one = json.loads(place.read_text())
+        name, data = one["algorithm"], one["data"]["name"]
+        found["runs"][f"{name}-{data}"] = {
+            "command": f"coterie run --algorithm {name} --data {data} --protocol {PROTOCOL}",
+            **{key: one[key] for key in ("best_round", "rounds", "seed", "settings", "valid")},
+            **{part: {key: one["metrics"][part]["full"][key] for key in METRICS} for part in ("validation", "test")},
+        }
     for name in ROWS:
         for data in DATA:
             path = folder / "rows" / f"{name}-{data}.json"
@@ -76,11 +92,13 @@ def main(folder: Path, out: Path, names: list[str]) -> None:
         kind, _, data = name.partition("-")
         if kind == "study" and not (folder / name / "recommended.json").exists():
             study(data, folder)
+        elif kind == "run" and not (folder / name / "summary.json").exists():
+            run(*data.split("-", 1), folder)
         elif kind in ROWS and not (folder / "rows" / f"{name}.json").exists():
             row(kind, data, folder)
     found = gather(folder)
     out.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{len(found['rows'])} of {len(ROWS) * len(DATA)} rows, {len(found['curves'])} of 2 curves: {out}")
+    print(f"{', '.join(f'{len(one)} {kind}' for kind, one in found.items())}: {out}")
 
 
 if __name__ == "__main__":
