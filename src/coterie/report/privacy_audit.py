@@ -32,7 +32,7 @@ class Setting(NamedTuple):
 
 def _gaussian(z: float) -> Setting:
     said = {"mechanism": "local-gaussian", "clip": 0.5, "noise": z}
-    return Setting(f"fedmf, local Gaussian z={z:g}", "fedmf", {}, said, everybody=False)
+    return Setting(f"fedmf, local Gaussian z={z:g}", "fedmf", {}, said, everybody=z == 1.0)  # all where it is the gate
 
 
 _CENTRAL = {"mechanism": "central", "clip": 0.5, "noise": 1.0, "sampling": 0.1}
@@ -57,6 +57,10 @@ SETTINGS = (
 )  # fmt: skip
 
 
+def place_of(folder: Path, setting: Setting) -> Path:
+    return folder / setting.name.replace(", ", "-").replace(" ", "-")
+
+
 def study(
     data: Interactions, folder: Path, rounds: int, users: int, seed: int, threads: int, say: Callable[[str], None],
     settings: tuple[Setting, ...],
@@ -64,7 +68,7 @@ def study(
     """Each setting run and audited; what is in the folder is not done again. Views are deleted once audited."""
     found = []
     for one in settings:
-        place = folder / one.name.replace(", ", "-").replace(" ", "-")
+        place = place_of(folder, one)
         kept = place / "audit.json"
         if not kept.exists():
             say(f"running {place.name}")

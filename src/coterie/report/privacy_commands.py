@@ -156,28 +156,34 @@ def audits(
     data: Data = "ml-100k",
     runs: Runs = Path("runs/privacy-audit"),
     out: Out = Path("docs/findings/privacy.json"),
-    rounds: Rounds = 10,
+    rounds: Rounds = 3,
     users: Annotated[int, typer.Option(help="Users recorded where uploads are dense.")] = 100,
     seed: Seed = 0,
     threads: Threads = 1,
     only: Only = None,
+    done: Annotated[
+        bool, typer.Option("--done", help="Run nothing: write what is in the folder, name the rest.")
+    ] = False,
     html: Annotated[Path | None, typer.Option(help="Also an interactive page with the same points.")] = None,
 ) -> None:
     """Uplift of the strongest attack against epsilon and quality: many settings run and audited."""
     from coterie.data import load
     from coterie.privacy.audit.report import figure
-    from coterie.report.privacy_audit import SETTINGS, page, study, svg
+    from coterie.report.privacy_audit import SETTINGS, page, place_of, study, svg
     from coterie.report.privacy_tables import circumstances
     from coterie.runs import tensors
 
     loaded = load(data)
     wanted = tuple(one for one in SETTINGS if only is None or only in one.name)
+    if done:
+        wanted = tuple(one for one in wanted if (place_of(runs, one) / "audit.json").exists())
     settings = study(loaded, runs, rounds, users, seed, threads, print, wanted)
     if only is not None:
         return
     slowest = max(settings, key=lambda one: one["audit_cpu_seconds"])
     notes = [
-        f"{loaded.name}, clean protocol, seed {seed}. Popularity alone reaches AUC {settings[0]['popularity']:.3f}: "
+        f"{loaded.name}, clean protocol, seed {seed}, {rounds} rounds unless the row says otherwise, and quality is that "
+        f"of so short a training. Popularity alone reaches AUC {settings[0]['popularity']:.3f}: "
         "uplift is counted from there. Shuffled labels are within "
         f"{max(one['shuffled_labels_worst'] for one in settings):.3f} of 0.5 in every setting.",
         "An attack may end below popularity, and the strongest of them exactly on it: attacks that add popularity fall "
@@ -187,9 +193,11 @@ def audits(
         f"The longest audit took {slowest['audit_cpu_seconds']:.0f} CPU-seconds ({slowest['name']}, "
         f"{slowest['rounds']} rounds, {slowest['users']} users).",
         "FedeRank's rounds are epochs in which each person uploads once. With the fixed subset and pi = 0 nothing she "
-        "has is ever sent as such; what is still learnt beyond popularity comes from the default's hard negatives (of "
-        "several draws the one she would like most): compare the row with even negatives (hardest=1).",
+        "has is ever sent as such. By default the negative of a triple is, of four draws, the one she would rank "
+        "highest, so how often a row comes may say something of her taste; hardest=1 draws evenly.",
     ]
+    if len(wanted) < len(SETTINGS):
+        notes.append("Not run yet: " + "; ".join(one.name for one in SETTINGS if one not in wanted) + ".")
     found = {
         "title": "What a curious server learns beyond what is popular",
         "about": "Each setting was run with its server's view recorded and attacked from that view alone.",
