@@ -37,7 +37,7 @@ def subset(history: History, users: np.ndarray, most: int | None = None) -> Hist
     return History(lists.indptr, lists.items, ones, ones, lists, history.keys[users], history.n_items)
 
 
-def run(behaviour: str = "coterie", rounds: int = 60, **settings: Any) -> dict[str, Any]:
+def run(behaviour: str = "coterie", rounds: int = 40, **settings: Any) -> dict[str, Any]:
     prepared = prepare(load("ml-100k"), resolve("clean"), 0)
     history = prepared.history
     out = np.random.default_rng(0).permutation(prepared.users)[: len(prepared.users) // 5]
