@@ -44,7 +44,7 @@ def test_a_table_says_what_each_row_guarantees(tmp_path: Path) -> None:
 
 
 def test_findings_and_drawing_come_from_audits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ("fedmf, nothing", "fedmf, local Gaussian z=1", "fedmf, central z=1, server trusted")
+    wanted = ("fedmf, nothing", "fedmf, local Gaussian z=0.1", "fedmf, central z=1, server trusted")
     some = tuple(one for one in privacy_audit.SETTINGS if one.name in wanted)
     monkeypatch.setattr(privacy_audit, "SETTINGS", some)
     out, html = tmp_path / "privacy.json", tmp_path / "plot.html"
@@ -57,7 +57,7 @@ def test_findings_and_drawing_come_from_audits(tmp_path: Path, monkeypatch: pyte
     assert local["users"] == 20 and local["epsilon_server"] > 0
     assert trusted["epsilon"] > 0 and trusted["epsilon_server"] is None, "the server sees each upload"
     assert not list((tmp_path / "runs").glob("*/server-view")), "views are large: deleted once audited"
-    assert "fedmf, local Gaussian z=1" in out.with_suffix(".md").read_text() and "Plotly" in html.read_text()
+    assert "fedmf, local Gaussian z=0.1" in out.with_suffix(".md").read_text() and "Plotly" in html.read_text()
     drawn = ElementTree.fromstring(out.with_suffix(".svg").read_text())
     titles = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert titles == [name for one in found["settings"] for name in (one["name"],) * 2]

@@ -182,7 +182,7 @@ def audits(
         return
     slowest = max(settings, key=lambda one: one["audit_cpu_seconds"])
     notes = [
-        f"{loaded.name}, clean protocol, seed {seed}, {rounds} rounds unless the row says otherwise, and quality is that "
+        f"{loaded.name}, clean protocol, seed {seed}, {rounds} rounds unless the row says otherwise; quality is that "
         f"of so short a training. Popularity alone reaches AUC {settings[0]['popularity']:.3f}: "
         "uplift is counted from there. Shuffled labels are within "
         f"{max(one['shuffled_labels_worst'] for one in settings):.3f} of 0.5 in every setting.",
