@@ -76,7 +76,7 @@ def study(
                 done = Run(place, data)
             else:
                 shutil.rmtree(place, ignore_errors=True)
-                sample = {} if one.everybody else {"view_users": users}
+                sample: dict[str, Any] = {} if one.everybody else {"view_users": users}
                 done = run(
                     make(one.algorithm, one.behaviour, **one.settings), data, out=place, seed=seed, threads=threads,
                     rounds=one.rounds or rounds, evaluate_every=one.rounds or rounds, cohort=one.cohort,

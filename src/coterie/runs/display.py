@@ -27,7 +27,8 @@ def shown(records: Iterator[dict[str, Any]], spec: RunSpec, quiet: bool) -> None
     )  # fmt: skip
     with bar.Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         task = progress.add_task(f"{spec.algorithm} on {spec.data.source}", total=spec.rounds, said="starting")
-        measured, record = "", {"round": 0}
+        measured = ""
+        record: dict[str, Any] = {"round": 0}
         for record in records:
             if "validation" in record:
                 full = record["validation"]["full"]["NDCG@10"]
