@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo install test test-slow test-endurance check format bench clean
+.PHONY: demo install test test-slow check format bench clean
 
 demo: .venv/.core
 	$(BIN)/coterie demo
@@ -14,12 +14,9 @@ install: .venv/.all
 test: .venv/.all
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12
 
+# Accuracy on real data, real federations under many faults, the audit's gates.
 test-slow: .venv/.all
-	$(BIN)/python -m pytest -m slow --durations 12 tests/accuracy tests/central tests/data tests/federated_others tests/runs
-
-# Real federations under many faults, and the audit's gates on real data: longer than CI should take.
-test-endurance: .venv/.all
-	$(BIN)/python -m pytest -m slow --durations 12 tests/flower tests/privacy
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow --durations 20
 
 check: .venv/.all
 	$(BIN)/ruff format --check .
