@@ -84,6 +84,7 @@ def figures(folder: Path, arguments: str) -> dict[str, Any] | None:
     kind, metric = protocol["select_by"], protocol["select_metric"]
     value = summary["metrics"]["validation"][kind][metric]
     cost = {key: summary[key] for key in ("bytes_up", "bytes_down", "train_seconds", "exchange") if key in summary}
+    cost["last_loss"] = json.loads((folder / "rounds.jsonl").read_text().splitlines()[-1])["loss"]
     return gather(summary, command) | {"selected_by": f"validation {kind} {metric}", "validation": value} | cost
 
 
