@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.errors import CoterieError
 
@@ -134,7 +134,7 @@ def sharing_of(data: Interactions, own: Ragged) -> Sharing | None:
     if data.choices is None:
         return None
     pi = np.array([data.choices.pi.get(user, np.nan) for user in data.user_ids])
-    lists = []
+    lists: list[Any] = []
     for number, user in enumerate(data.user_ids):
         items = [data.item_number[one] for one in data.choices.never.get(user, ()) if one in data.item_number]
         lists.append(np.intersect1d(np.array(items, np.int32), own.of(number)) if items else [])

@@ -77,7 +77,7 @@ def _gradients(ids, indptr, items, worth, alpha, table, user, values, losses):  
             s = np.float32(0.0)
             for d in range(k):
                 s += x[d] * table[j, d]
-            loss += s * s
+            loss += s * s  # type: ignore[assignment]
             for d in range(k):
                 values[c * m + j, d] = -s * x[d]
         for p in range(indptr[i], indptr[i + 1]):

@@ -57,7 +57,7 @@ class Buffers(NamedTuple):
     rows: np.ndarray  # int32[slots]
     role: np.ndarray  # int8[slots]
     pull: np.ndarray  # float32[slots]: sum of 1 - sigma over the row's triples
-    count: np.ndarray  # float32[slots]: how many triples
+    count: np.ndarray  # type: ignore[assignment]  # float32[slots]: how many triples
     values: np.ndarray  # float32[slots, dim + 1]: what is sent
     user: np.ndarray  # float32[dim]: the user vector as the round began
     step: np.ndarray  # float32[dim]: the user's summed gradient
@@ -104,7 +104,7 @@ def _unseen(item, coins, pi, fixed, items, first, last, avoid, avoid_first, avoi
 # Inlined, and with its arrays as plain arguments: handing over tuples of two dozen arrays for each client would cost
 # more than a triple does.
 @njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
-def _client(
+def _client(  # type: ignore[no-untyped-def]
     i, exchange, seed, indptr, items, avoid_indptr, avoid, never_indptr, never, pi_of, triples, rates, keys,
     table, user, s,
     place, rows, roles, pull, count, values, now, step, diff, drawn, cursor,

@@ -108,11 +108,14 @@ class GraphAgg(Federated):
 
     def init_server(self, n_items: int, seed: int) -> Server:
         base = self.system.init_server(n_items, seed)
-        return Server(base, graph.empty(0, *base.table.shape, self.layers, seed), np.zeros(1, np.int64))
+        return Server(
+            base, graph.empty(0, base.table.shape[0], base.table.shape[1], self.layers, seed), np.zeros(1, np.int64)
+        )
 
     def enrol(self, server: Server, n_clients: int, history: History | None) -> Server:
         seed = int(server.graph.seed[0])
-        return server._replace(graph=graph.empty(n_clients, *server.base.table.shape, self.layers, seed))
+        n_items, width = server.base.table.shape
+        return server._replace(graph=graph.empty(n_clients, n_items, width, self.layers, seed))
 
     def init_clients(self, history: History, seed: int) -> Client:
         none = np.empty((0, 0, 0), np.float32)

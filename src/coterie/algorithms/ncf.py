@@ -79,7 +79,7 @@ def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, p
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _train(
+def _train(  # type: ignore[no-untyped-def]
     ids, indptr, items, counts, neg_indptr, neg_items, keys, seed, round_,
     table, towards, user, network, place, own, slot, sizes, s,
 ):  # fmt: skip # type: ignore[no-untyped-def]

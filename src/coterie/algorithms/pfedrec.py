@@ -236,11 +236,11 @@ class PFedRec(Federated):
             rate_item=self.lr_item * (history.n_items if self.rate_by_items else 1), decay_score=self.reg_score,
             decay_item=self.reg_item,
         )  # fmt: skip
-        *moved, loss, examples = _train(
+        indptr, rows, values, loss, examples = _train(
             ids, history.indptr, history.items, history.counts, drawn.indptr, drawn.items, history.keys, seed, round_,
             download.table, clients.score, clients.own, rate.astype(np.float32), settings,
         )  # fmt: skip
-        return Upload(*moved, np.empty((len(ids), 0), np.float32)), Report(loss, examples, drawn)
+        return Upload(indptr, rows, values, np.empty((len(ids), 0), np.float32)), Report(loss, examples, drawn)
 
     def server_step(self, server: Server, received: Sum, round_: int) -> Server:
         moved = real(received.rows)

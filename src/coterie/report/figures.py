@@ -71,8 +71,8 @@ def sparsity(runs: Mapping[str, Run], threshold: str = "1e-02") -> Figure:
 
 
 def sparsity_table(runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, float]]:
-    """Share of |C| above each recorded threshold after the last round, mean over the seeds (FedRAP's sparsity table)."""
-    last = {label: [run.rounds[-1].get("shares") for run in some] for label, some in runs.items()}
+    """Share of |C| above each recorded threshold after the last round, mean over seeds (FedRAP's sparsity table)."""
+    last = {label: [run.rounds[-1].get("shares") or {} for run in some] for label, some in runs.items()}
     return {
         label: {key: float(np.mean([one[key] for one in shares])) for key in shares[0]}
         for label, shares in last.items()

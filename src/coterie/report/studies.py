@@ -44,7 +44,7 @@ def variants(
     names: Iterable[str] = VARIANTS,
     say: Say = lambda _: None,
 ) -> list[Figure]:
-    """FedRAP and its variants side by side: bars of the last round, curves by round (figures 3 and 4 of the paper), sparsity of C.
+    """FedRAP and its variants side by side: bars of the last round, curves by round (figures 3 and 4), sparsity of C.
 
     fedrap itself runs with the tanh curriculum applied, as the paper says; fedrap-fixed is the one without.
     """
