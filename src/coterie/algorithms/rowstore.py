@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_SHARD_BYTES = 256 << 20  # how much is copied at a time when the store goes to disk
+_SHARD_BYTES = 48 << 20  # how much is copied at a time when the store goes to disk
 
 
 def _reserve(rows: int, width: int) -> np.ndarray:
