@@ -48,7 +48,7 @@ class FedMF(Federated):
     lr_user: float = 0.25  # user step size, over the square root of the history's length if user_rate_by_history
     user_rate_by_history: bool = True
     lr_item: float = 0.008  # item step size on the client
-    reg_user: float = 0.004  # weight decay of the user vector
+    reg_user: float = 0.01  # weight decay of the user vector
     reg_item: float = 0.1  # weight decay of touched item rows, on the client
     aggregate: Literal["adam", "mean", "sum"] = "adam"  # what the server does with the movements
     lr_server: float = 0.05  # step size of the server's Adam

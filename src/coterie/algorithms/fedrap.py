@@ -65,7 +65,7 @@ class FedRAP(Federated):
     user_rate_by_history: bool = True
     lr_item: float = 0.008  # step size of C on the client
     lr_own: float = 0.0005  # step size of D
-    reg_user: float = 0.004  # weight decay of u
+    reg_user: float = 0.01  # weight decay of u
     reg_item: float = 0.1  # weight decay of C on the client
     reg_own: float = 0.1  # weight decay of D
     own_items: bool = True  # D has rows for her own items only (all items where there is no C)
