@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     federank_epoch,
     fedmf_round,
+    fedrap_growth,
     fedrap_round,
     gpfedrec_round,
     lightgcn_epoch,
@@ -20,6 +21,7 @@ from benchmarks.measure import save
 
 BENCHMARKS = {
     "fedrap_round": fedrap_round.run,
+    "fedrap_growth": fedrap_growth.run,
     "threads": threads.run,
     "fedmf_round": fedmf_round.run,
     "ranking": ranking.run,
