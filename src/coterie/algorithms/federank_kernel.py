@@ -108,7 +108,7 @@ def _client(  # type: ignore[no-untyped-def]
     i, exchange, seed, indptr, items, avoid_indptr, avoid, never_indptr, never, pi_of, triples, rates, keys,
     table, user, s,
     place, rows, roles, pull, count, values, now, step, diff, drawn, cursor,
-):  # type: ignore[no-untyped-def] # fmt: skip
+):  # fmt: skip
     """One exchange of client i: her vector moves, `rows` and `values` are what she sends. Returns (rows, loss)."""
     f = np.float32
     m, k = np.int64(table.shape[0]), user.shape[1]
