@@ -3,7 +3,8 @@
     python -m benchmarks.central_figures RUNS docs/findings/central.json [NAME ...]
 
 RUNS is a folder of run directories; a finished one is not run again. Names pick some of the runs. A run that was
-stopped is gone on with if it is named, and otherwise listed with `finished: false` and its best round so far.
+stopped is gone on with if it is named, and otherwise listed with `finished: false` and its best round so far. What the
+JSON already holds stays unless RUNS has that run, finished or not known before: a few rows can be measured anew alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ RUNS = {
     # clean, shipped defaults
     "als-ml-100k": "--algorithm als --data ml-100k",
     "lightgcn-ml-100k": LIGHT,
+    "ease-ml-100k": "--algorithm ease --data ml-100k",
     "ease-ml-1m": "--algorithm ease --data ml-1m",
     "als-ml-1m": "--algorithm als --data ml-1m",
     "sgl-ml-100k": "--algorithm sgl --data ml-100k",
@@ -31,6 +33,10 @@ RUNS = {
     "mf-ml-100k-gpfedrec": "--algorithm mf --data ml-100k --protocol paper:gpfedrec",
     "ncf-ml-100k-gpfedrec": "--algorithm ncf --rounds 30 --data ml-100k --protocol paper:gpfedrec",
     "sgl-ml-100k-gpfedrec": "--algorithm sgl --data ml-100k --protocol paper:gpfedrec",
+    "ncf-ml-100k-fedrap": "--algorithm ncf --rounds 30 --data ml-100k --protocol paper:fedrap",
+    "mf-ml-1m-gpfedrec": "--algorithm mf --data ml-1m --protocol paper:gpfedrec",
+    "ncf-ml-1m-gpfedrec": "--algorithm ncf --rounds 30 --data ml-1m --protocol paper:gpfedrec",
+    "sgl-ml-1m-gpfedrec": "--algorithm sgl --data ml-1m --protocol paper:gpfedrec",
     # what makes LightGCN's 99 %
     "lightgcn-leak-train": f"{LIGHT} --protocol paper:fedrap",
     "lightgcn-leak-graph": f"{LIGHT} --protocol paper:fedrap --set graph=everything",
@@ -89,6 +95,14 @@ def so_far(run: Path, command: str) -> dict[str, Any] | None:
     }
 
 
+def merged(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What stood there and what is new; a run that was stopped never takes the place of a finished one."""
+    kept = {name: one for name, one in new.items() if one["finished"] or not before.get(name, {}).get("finished")}
+    whole = before | kept
+    order = {name: place for place, name in enumerate(RUNS)}
+    return {name: whole[name] for name in sorted(whole, key=lambda one: (order.get(one, len(order)), one))}
+
+
 def main(folder: Path, out: Path, names: list[str]) -> None:
     for name in names:
         coterie, run = [sys.executable, "-m", "coterie.cli"], folder / name
@@ -99,15 +113,16 @@ def main(folder: Path, out: Path, names: list[str]) -> None:
         else:
             asked = [*RUNS[name].split(), "--quiet", "--keep", "nothing", "--out", str(run)]
             subprocess.run([*coterie, "run", *asked], check=True)
-    found = {}
+    new = {}
     for name, arguments in RUNS.items():
         path, command = folder / name / "summary.json", f"coterie run {arguments}"
         one = gather(json.loads(path.read_text()), command) if path.exists() else so_far(folder / name, command)
         if one is not None:
-            found[name] = one
+            new[name] = one
+    found = merged(json.loads(out.read_text()) if out.exists() else {}, new)
     out.write_text(json.dumps(found, indent=1) + "\n")
     done = sum(one["finished"] for one in found.values())
-    print(f"{done} of {len(RUNS)} runs finished, {len(found) - done} stopped on the way: {out}")
+    print(f"{len(new)} gathered; {done} finished and {len(found) - done} stopped runs stand in {out}")
 
 
 if __name__ == "__main__":

@@ -338,3 +338,20 @@ def test_shrinkage_believes_what_many_had_together() -> None:
             assert whole == pytest.approx(itemknn.matrix(plain, 12).toarray(), abs=1e-5)
     with pytest.raises(CoterieError, match="goes with cosine only"):
         make("itemknn", weighting="bm25", shrink=1.0)
+
+
+def test_whose_nearest_items_count() -> None:
+    """Of the candidate's two nearest only those she has speak for it; or hers speak for their two nearest."""
+    world = random_history(30, 12, 5, seed=4)
+    owners = binary(world).toarray().astype(float)
+    both = owners.T @ owners
+    likeness = both / np.sqrt(np.outer(np.diag(both), np.diag(both))) * both / (both + 2.0)
+    kept = np.zeros_like(likeness)
+    for item in range(12):
+        first = np.argsort(-likeness[item], kind="stable")[:3]
+        kept[item, first] = likeness[item, first]
+    assert not np.allclose(kept, kept.T)
+    for whose, weights in (("hers", kept), ("candidate", kept.T)):
+        algorithm = make("itemknn", neighbours=3, shrink=2.0, nearest_of=whose)
+        scores = algorithm.score(_trained(algorithm, world, 1), (), world, np.arange(30))
+        np.testing.assert_allclose(scores, owners @ weights, atol=1e-5)

@@ -1,7 +1,9 @@
 """Item-kNN: an item is recommended for being like the items she has.
 
-Score = sum over her items of their similarity to the candidate, each item keeping its `neighbours` nearest. Items are
-compared by the cosine of who has them, plain or weighted by TF-IDF or BM25. The similarities are implicit's.
+Score = sum over her items of their similarity to the candidate, each item keeping its `neighbours` nearest: an item of
+hers speaks for its own nearest (`nearest_of=hers`, as implicit does), or a candidate hears only its own nearest among
+her items (`nearest_of=candidate`, as in Sarwar et al.; then every item, however rare, has as many that speak for it).
+Items are compared by the cosine of who has them, plain or weighted by TF-IDF or BM25. The similarities are implicit's.
 `shrink` multiplies the plain cosine by c / (c + shrink), c people having both: on sparse data two items with one owner
 in common would otherwise be perfectly alike.
 
@@ -59,6 +61,13 @@ def shrunk(owners: scipy.sparse.csr_matrix, neighbours: int, shrink: float) -> S
     return Server(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data.astype(np.float32))
 
 
+def turned(server: Server) -> Server:
+    """Rows for columns: what each item says of others becomes what the others say of it."""
+    found = matrix(server, len(server.indptr) - 1).T.tocsr()
+    found.sort_indices()
+    return Server(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data.astype(np.float32))
+
+
 def matrix(server: Server, columns: int) -> scipy.sparse.csr_matrix:
     shape = (len(server.indptr) - 1, columns)
     return scipy.sparse.csr_matrix((server.values, server.items, server.indptr), shape=shape)
@@ -72,6 +81,7 @@ class ItemKNN(Central):
     k1: float = 1.2  # BM25: how soon repeats stop to count
     b: float = 0.75  # BM25: how much a popular item is held back
     shrink: float = 0.0  # cosine: how many common owners are half believed; 0 believes one
+    nearest_of: Literal["hers", "candidate"] = "hers"  # whose nearest items count
 
     name: ClassVar[str] = "itemknn"
     citation: ClassVar[str] = "Sarwar et al., Item-Based Collaborative Filtering, WWW 2001; implicit"
@@ -89,9 +99,12 @@ class ItemKNN(Central):
         return Server(np.zeros(history.n_items + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 
     def train(self, server: Server, history: History, round_: int, seed: int) -> tuple[Server, None]:
+        owners = binary(history)
         if self.shrink:
-            return shrunk(binary(history), self.neighbours, self.shrink), None
-        return nearest(binary(history), self.weighting, self.neighbours, self.k1, self.b), None
+            found = shrunk(owners, self.neighbours, self.shrink)
+        else:
+            found = nearest(owners, self.weighting, self.neighbours, self.k1, self.b)
+        return found if self.nearest_of == "hers" else turned(found), None
 
     def score(self, server: Server, clients: Any, history: History, users: np.ndarray) -> np.ndarray:
         found: np.ndarray = (binary(history, users) @ matrix(server, history.n_items)).toarray()
