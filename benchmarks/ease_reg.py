@@ -9,9 +9,9 @@ was drawn. The test is not read.
 
 A ridge is a plain number, or so many times the mean diagonal of X^T X (how many people have an item, on average): if
 everybody were there twice, X^T X would double, and only a ridge that doubles too gives the same weights. This second
-form was added before its curve was drawn, to be judged by the same rule among all ridges of both forms, and to be
-refused in any case if on a third data set, which chooses nothing, its choice has a lesser mean share than the best
-plain ridge of the first two.
+form was added later, when the plain curves were known and let one expect that ml-1m likes more of it than ml-100k; it
+is judged by the same rule among all ridges of both forms, and refused in any case if on a third data set, looked at
+only then, its choice has a lesser mean share than the best plain ridge of the first two.
 """
 
 from __future__ import annotations
