@@ -135,6 +135,25 @@ def test_threads_and_partial_cohorts(name: str) -> None:
 
 
 @every
+def test_nothing_depends_on_where_its_arrays_lie(name: str) -> None:
+    """A compiler that asks at run time whether arrays overlap may sum in another order: see docs/decisions/sums.md."""
+    draw, held = np.random.default_rng(0), []
+    history = random_history(20, 40, 12, seed=11)
+    for behaviour in algorithm_class(name).behaviours:
+        _available(name)
+        algorithm, first = make(name, behaviour), None
+        for _ in range(24):
+            held.append([np.empty(size, np.uint8) for size in draw.integers(1, 400, draw.integers(20))])
+            if len(held) > 10:
+                held.pop(draw.integers(10))
+            state = start(algorithm, history, 0)
+            for one in simulate(algorithm, history, state, range(1, 3), 0, 10):
+                state = one.state
+            first = first or state
+            _assert_same(first, state)
+
+
+@every
 def test_the_checkerboard_is_learnt(name: str) -> None:
     algorithm = _available(name)
     if not algorithm.collaborative:

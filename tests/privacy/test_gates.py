@@ -42,10 +42,12 @@ def _local(tmp_path: Path, noise: float) -> dict[str, Any]:
 
 def test_local_noise_leaves_popularity_only(real_data: Path, tmp_path: Path) -> None:
     found = _local(tmp_path, 1.0)
+    # The strongest of a dozen attacks, each with a 95 % interval: 0 itself may lie just outside by chance, and which
+    # noise is drawn differs between processors in the last bit. A thousandth of the noise gives more than 0.01 below.
     low, high = found["strongest"]["uplift_interval"]
-    assert low <= 0.0 <= high
+    assert low <= 0.003 and high >= -0.003
     # The attack above may fall back on popularity alone; this one has to weigh its evidence and gains nothing.
-    assert found["attacks"]["shadow that knows popularity"]["uplift_interval"][0] <= 0.0
+    assert found["attacks"]["shadow that knows popularity"]["uplift_interval"][0] <= 0.003
     assert 0.48 <= found["attacks"]["shadow"]["auc"] <= 0.53
 
 

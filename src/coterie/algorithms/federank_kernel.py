@@ -159,8 +159,9 @@ def _client(  # type: ignore[no-untyped-def]
                 other = item
         drawn[cursor + t] = other
         x = table[liked, k] - table[other, k]
-        for d in range(k):
+        for d in range(k):  # stores apart from sums: docs/decisions/sums.md
             diff[d] = table[liked, d] - table[other, d]
+        for d in range(k):
             x += now[d] * diff[d]
         e = np.exp(-abs(x))
         g = (e if x > f(0.0) else f(1.0)) / (f(1.0) + e)  # 1 - sigma(x)
