@@ -104,7 +104,9 @@ def run(
         list[str] | None,
         typer.Option(help="field=value: bits, send_rows, neighbours, min_clients, byzantine, view_users, ..."),
     ] = None,
-    keep: Annotated[str, typer.Option(help="Of a finished run keep all, model or nothing beside the record.")] = "all",
+    keep: Annotated[
+        str, typer.Option(help="Of a finished run keep all, history (each checkpoint too), model or nothing.")
+    ] = "all",
     quiet: Quiet = False,
 ) -> None:
     """Train a system and measure it."""

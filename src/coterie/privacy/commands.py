@@ -110,7 +110,10 @@ def forget(
     directory: Directory,
     user: Annotated[str, typer.Option(help="Whose contribution shall go.")],
     method: Annotated[
-        str, typer.Option(help="exact (replay without her) or approximate (correction rounds).")
+        str,
+        typer.Option(
+            help="exact (replay without her, from a kept checkpoint or the start) or approximate (correction rounds)."
+        ),
     ] = "exact",
     rounds: Annotated[int, typer.Option(help="approximate: correction rounds.")] = 5,
     compare: Annotated[
@@ -129,5 +132,7 @@ def forget(
         print(json.dumps(found, indent=1))
         return
     print(f"{found['method']}: {user} is not in {found['directory']}; rounds trained again: {found['rounds_replayed']}")
+    if "replayed_from" in found:
+        print(f"  replayed from {found['replayed_from']}")
     for key, value in found["closeness"].items():
         print(f"  {key.replace('_', ' '):44s} {value:.6g}" if isinstance(value, float) else f"  {key}: {value}")

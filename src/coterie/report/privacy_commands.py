@@ -61,7 +61,9 @@ def fedrap(
     data: Data = "ml-100k",
     runs: Runs = Path("runs/privacy-fedrap"),
     out: Out = Path("papers/fedrap/privacy.json"),
-    rounds: Rounds = 100,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of training; default as many as the paper has for each system.")
+    ] = None,
     every: Every = 20,
     seed: Seed = 0,
     threads: Threads = 1,
@@ -72,7 +74,7 @@ def fedrap(
 ) -> None:
     """FedRAP's tables 1, 5 and 6: each system without noise, with the paper's, and with a real local mechanism."""
     from coterie.data import load
-    from coterie.report.privacy_tables import FEDRAP, circumstances, fedrap_rows, measure
+    from coterie.report.privacy_tables import FEDRAP, ROUNDS, circumstances, fedrap_rows, measure
 
     loaded = load(data)
     table = [row for row in fedrap_rows(loaded.n_items) if not system or row.system in system]
@@ -80,11 +82,17 @@ def fedrap(
     rows = measure(wanted, loaded, runs, rounds, seed, every, threads, print)
     if only is not None:
         return
+    trained = {row["system"]: row["rounds"] for row in rows}
+    if rounds is None:
+        lengths = ", ".join(f"{one} {count}" for one, count in trained.items()) + " rounds as in the paper"
+    else:
+        fewer = [f"{one} {ROUNDS[one]}" for one in trained if ROUNDS[one] != rounds]
+        lengths = f"{rounds} rounds" + (f" (**the paper has other numbers: {', '.join(fewer)}**)" if fewer else "")
     notes = [
-        f"{loaded.name}, seed {seed}, {rounds} rounds, everybody in each round; HR@10 and NDCG@10 in %, on 99 sampled "
+        f"{loaded.name}, seed {seed}, {lengths}, everybody in each round; HR@10 and NDCG@10 in %, on 99 sampled "
         "candidates unless it says full ranking. One seed: differences of a point or two mean nothing.",
-        "FedRAP and PFedRec as_released, FedMF and FedNCF as_published. The paper trains the latter two for 200 rounds "
-        "and says neither their rates nor how many clients are in a round.",
+        "FedRAP and PFedRec as_released, FedMF and FedNCF as_published. The paper says neither the rates of the latter "
+        "two nor how many clients are in a round.",
         "The paper reports, in its released code, the round with the best test HR; here are the last round and the "
         "round with the best validation.",
         "eta is the item step size of the round, so cut and noise fade with it. The simulator draws the noise of all "
@@ -96,11 +104,12 @@ def fedrap(
         notes.insert(0, f"**Tables 5 and 6 are incomplete: {', '.join(left_out)} were not run.**")
     found = {
         "title": "FedRAP's tables 1, 5 and 6: noise, and what it guarantees", "command": _command(
-            "fedrap", {"data": data, "rounds": rounds, "evaluate-every": every, "seed": seed, "system": system or []}
+            "fedrap", {"data": data, "rounds": rounds or [], "evaluate-every": every, "seed": seed,
+                       "system": system or []}
         ),
         "about": "Table 1 is the row of FedRAP, tables 5 and 6 are all four systems. No row but the last of each "
         "system has an epsilon against the server.",
-        "data": {"name": loaded.name, "sha256": loaded.sha256}, "seeds": [seed], "rounds": rounds,
+        "data": {"name": loaded.name, "sha256": loaded.sha256}, "seeds": [seed], "rounds": trained,
         "circumstances": circumstances(), "mechanisms": _FEDRAP, "notes": notes, "rows": rows,
     }  # fmt: skip
     _write(out, found)

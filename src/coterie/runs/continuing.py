@@ -14,6 +14,7 @@ from coterie.data.interactions import Interactions
 from coterie.data.joined import joined
 from coterie.engine.simulate import State, start
 from coterie.errors import CoterieError
+from coterie.privacy.forget import left_out
 from coterie.protocol import CanaryWatch, Prepared, prepare
 from coterie.runs import tensors
 from coterie.runs.directory import Progress, RunDirectory, new_directory
@@ -40,7 +41,7 @@ def continue_run(
         raise CoterieError(f"{before.path}: a local-only run keeps scores, not models; run it anew on all the data")
     source = str(new) if not isinstance(new, Interactions) else None
     fresh = new if isinstance(new, Interactions) else load(new)
-    together = joined(load_data(before.spec.data, data), fresh)
+    together = left_out(joined(load_data(before.spec.data, data), fresh), before.spec.data.without)
     state, done = _last(before)
     prepared = prepare(together, before.spec.protocol, before.spec.seed)
     changes = _changes(before.prepared, prepared)
@@ -156,6 +157,7 @@ def _carry_rows(old: RowStore, fresh: RowStore, users: np.ndarray, items: np.nda
         if place < 0:
             continue
         mine = np.flatnonzero((old.slot[client] >= 0) & (items >= 0))
+        mine = mine[np.argsort(old.slot[client, mine])]  # in the order in which she first touched them
         fresh.slot[place, items[mine]] = np.arange(len(mine))
         fresh.used[place], fresh.scale[place] = len(mine), old.scale[client]
         fresh.pool[place * n_new : place * n_new + len(mine)] = old.pool[client * n_old + old.slot[client, mine]]

@@ -105,9 +105,13 @@ class RunDirectory:
         part.replace(self.rounds_file)
         return kept
 
-    def latest_checkpoint(self) -> Path | None:
+    def kept(self) -> dict[int, Path]:
+        """The checkpoints that are there, by their rounds, ascending."""
         found = sorted(self.checkpoints.glob("round-*")) if self.checkpoints.exists() else []
-        return found[-1] if found else None
+        return {int(one.name.removeprefix("round-")): one for one in found}
+
+    def latest_checkpoint(self) -> Path | None:
+        return next(reversed(self.kept().values()), None)
 
 
 def _parsed(path: Path, body: dict[str, Any]) -> RunSpec:
@@ -123,8 +127,11 @@ def _parsed(path: Path, body: dict[str, Any]) -> RunSpec:
 class Keeper:
     """Keeps the last state and the best one: checkpoints while running, the model at the end."""
 
-    def __init__(self, directory: RunDirectory, best_round: int = 0, best_path: Path | None = None) -> None:
+    def __init__(
+        self, directory: RunDirectory, best_round: int = 0, best_path: Path | None = None, history: bool = False
+    ) -> None:
         self.directory = directory
+        self.history = history  # older checkpoints stay, to replay from
         self.best_round = best_round
         self._best: Any = None  # in memory, until the next checkpoint
         self._best_path = best_path  # on disk
@@ -140,7 +147,7 @@ class Keeper:
             self.checkpoint(state, round_, progress)
 
     def checkpoint(self, state: Any, round_: int, progress: Progress) -> Path:
-        """Write `checkpoints/round-N` in one rename; older checkpoints go once it stands."""
+        """Write `checkpoints/round-N` in one rename; older checkpoints go once it stands, unless history is kept."""
         target = self.directory.checkpoints / f"round-{round_:06d}"
         if target.exists():
             return target
@@ -163,7 +170,7 @@ class Keeper:
             self._best, self._best_path = None, target / "best"
         for old in self.directory.checkpoints.glob("round-*"):
             if old != target:
-                shutil.rmtree(old)
+                shutil.rmtree(old / "best" if self.history else old, ignore_errors=self.history)
         return target
 
     def finish(self, last: Path, keep: str) -> tuple[str, str]:
@@ -180,7 +187,7 @@ class Keeper:
 
     def tidy(self, keep: str) -> None:
         """After the summary stands: drop what the user did not ask to keep."""
-        if keep != "all":
+        if keep not in ("all", "history"):
             shutil.rmtree(self.directory.checkpoints, ignore_errors=True)
 
 

@@ -88,7 +88,8 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
     prepared = prepare(data, spec.protocol, spec.seed)
     watch = CanaryWatch(prepared) if algorithm.draws_negatives else None
     state = start(algorithm, prepared.history, spec.seed)
-    done, keeper, clock = 0, Keeper(directory), Clock()
+    history = spec.keep == "history"  # then every checkpoint is due, whatever it costs
+    done, keeper, clock = 0, Keeper(directory, history=history), Clock()
     found = directory.latest_checkpoint()
     if found is not None:
         state, so_far = _load(found, state, watch)
@@ -99,6 +100,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             directory,
             int(tensors.check(best)["round"]) if best.exists() else 0,
             best if best.exists() else None,
+            history,
         )
     records = directory.cut_rounds(done)
     with clock.on("compile"):
@@ -161,7 +163,9 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                     keeper.improved(state, current.number, progress())
             records.append(record)
             directory.append_round(record)
-            due = current.number % spec.checkpoint_every == 0 and time.perf_counter() - since > _CHECKPOINT_SHARE * cost
+            due = current.number % spec.checkpoint_every == 0 and (
+                history or time.perf_counter() - since > _CHECKPOINT_SHARE * cost
+            )
             if last or due:
                 began = time.perf_counter()
                 keeper.checkpoint(state, current.number, progress())

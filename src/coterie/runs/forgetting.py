@@ -1,7 +1,9 @@
-"""Unlearning: a new run without one person, exactly (trained again from the start) or approximately (corrected).
+"""Unlearning: a new run without one person, exactly (replayed) or approximately (corrected).
 
-*exact*: the same spec on the same data without her, from the start: what the run would have been. Everybody else draws
-the same random numbers as before, since those follow from a person's own id.
+*exact*: the same spec on the same data without her: what the run would have been, bit for bit. Everybody else draws the
+same random numbers as before, since those follow from a person's own id. The replay begins at the last kept checkpoint
+from before she first took part (`--keep history` keeps them), or at the start if there is none. A run that was
+continued begins where the earlier one ended; if she was in that too, that one is replayed first.
 *approximate*: her private state is dropped, the shared state is kept, and some more rounds are trained without her. How
 close this comes is measured; against the exact model too, if asked (that costs the replay).
 
@@ -10,6 +12,7 @@ The old directory still holds her: delete it once the new one stands.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from coterie.runs.continuing import _last, _plant, carry
 from coterie.runs.directory import RunDirectory
 from coterie.runs.display import shown
 from coterie.runs.drive import drive
+from coterie.runs.replay import Beginning, beginning, best_is_certain, earlier, plant
 from coterie.runs.run import Run, load_data
 from coterie.runs.spec import RunSpec
 
@@ -51,9 +55,10 @@ def forget(
     spec = _without(before.spec, user)
     done = before.spec.rounds
     assert done is not None
+    begin: Beginning | None = None
     if method == "exact":
-        after, replayed = run_spec(spec, out=where, threads=threads), done
-        exact: Run | None = after
+        after, begin = _exact(before, spec, user, where, threads)
+        replayed, exact = done - begin.after, after
     else:
         after, replayed, exact = _corrected(before, spec, rounds, where, threads), rounds, None
         if compare:
@@ -65,6 +70,7 @@ def forget(
         "directory": str(after.path),
         "old_directory": f"{before.path} still holds her: delete it once you are content",
         "rounds_replayed": replayed,
+        **({} if begin is None else {"replayed_after_round": begin.after, "replayed_from": said(begin)}),
         "closeness": _closeness(before, after, exact, hers),
         "metrics": {
             name: {key: one.metrics["test"]["full"][key] for key in ("HR@10", "NDCG@10")}
@@ -82,7 +88,54 @@ def _without(spec: RunSpec, user: str) -> RunSpec:
     if spec.data.source is None:
         raise CoterieError("this run's data was handed over in memory; leave her out of it and run again")
     data = spec.data.model_copy(update={"without": [*spec.data.without, user], "sha256": None})
-    return spec.model_copy(update={"data": data, "continued": None, "keep": "all"})
+    keep = "history" if spec.keep == "history" else "all"
+    return spec.model_copy(update={"data": data, "continued": None, "keep": keep})
+
+
+def said(begin: Beginning) -> str:
+    """For people."""
+    where = f"the checkpoint of round {begin.after}" if begin.after else "the start"
+    return f"{where}: {begin.why}"
+
+
+def _exact(before: Run, spec: RunSpec, user: str, where: Path, threads: int | None) -> tuple[Run, Beginning]:
+    """The run as it would have been without her, and where its replay began."""
+    data, some = load_data(spec.data), threads or os.cpu_count() or 1
+    prepared = prepare(data, spec.protocol, spec.seed)
+    begin, own = beginning(before, prepared, some), before.spec.continued
+    base = earlier(before) if own else None
+    since_then = base is not None and user in base.prepared.data.user_number
+    if own is None and not begin.after:
+        return run_spec(spec, out=where, threads=threads), begin
+    spec = spec.model_copy(update={"data": spec.data.model_copy(update={"sha256": data.sha256}), "continued": own})
+    directory = RunDirectory(where)
+    if own is None or (begin.after > own["after"] and not since_then):
+        with directory.locked():
+            directory.create(spec)
+            plant(before, spec, prepared, directory, begin.after, some)
+        shown(drive(spec, data, directory, threads, resume=True), spec, True)
+        after = Run(where, data)
+        if best_is_certain(before, after):
+            return after, begin
+        shutil.rmtree(where)  # an earlier round may have been the best one: its state is not there, so all is replayed
+        first = own["after"] if own else 0
+        begin = begin._replace(after=first, why=f"{begin.why}, but a round before it may have been the best one")
+        if own is None:
+            return run_spec(spec, out=where, threads=threads), begin
+    assert own is not None and base is not None
+    if since_then:
+        other = where.with_name(f"{where.name}-before")
+        base, inner = _exact(base, _without(base.spec, user), user, other, threads)
+        begin = begin._replace(after=inner.after, why=f"she was in {own['from']} too, replayed into {other}")
+    state, done = _last(base)
+    template = start(before.algorithm, prepared.history, spec.seed)
+    spec = spec.model_copy(update={"continued": {**own, "from": str(base.path)}})
+    with directory.locked():
+        directory.create(spec)
+        carried = carry(state, template, base.prepared, prepared)
+        _plant(directory, carried, done, prepared, before.algorithm.draws_negatives)
+    shown(drive(spec, data, directory, threads, resume=True), spec, True)
+    return Run(where, data), begin
 
 
 def _corrected(before: Run, spec: RunSpec, rounds: int, where: Path, threads: int | None) -> Run:

@@ -49,7 +49,8 @@ class RunSpec(BaseModel):
     seed: int = Field(default=0, ge=0)
     checkpoint_every: int = Field(default=10, ge=1)
     continued: dict[str, Any] | None = None  # of a continued run: from which, after which round, what is new
-    keep: Literal["all", "model", "nothing"] = "all"  # what stays on disk of a finished run beside its record
+    # What stays on disk of a finished run beside its record; history: every checkpoint on the way too, to replay from.
+    keep: Literal["all", "history", "model", "nothing"] = "all"
 
     def build(self) -> Any:
         algorithm = make(self.algorithm, self.behaviour, **self.settings)
