@@ -19,6 +19,11 @@ BEYOND = ("Precision@10", "Recall@10", "F1@10", "Coverage@10", "1-Gini@10")
 LIGHT = "--algorithm lightgcn --data ml-100k"
 WIDE = "--set dim=256 --set reg=0 --set layers=1 --set batch=8192 --rounds 40 --evaluate-every 20"
 OWN = "--set own_lr=0.5 --set batch=8192 --rounds 100 --evaluate-every 25"
+# four negatives for each positive in 100 epochs, as FedRAP draws: so many that each user's cover the items
+FOUR = "--set negatives=4 --set batch=8192 --rounds 100 --evaluate-every 25"
+WIDE_FOUR = f"--set dim=256 --set reg=0 --set layers=1 {FOUR}"
+OWN_FOUR = f"--set own_lr=0.5 {FOUR}"
+OWN_TEN = f"--set own_lr=10 {FOUR}"
 BOTH = "--set graph=everything --set positives=everything"
 
 RUNS = {
@@ -27,6 +32,7 @@ RUNS = {
     "lightgcn-ml-100k": LIGHT,
     "ease-ml-100k": "--algorithm ease --data ml-100k",
     "ease-ml-1m": "--algorithm ease --data ml-1m",
+    "ease-600-ml-1m": "--algorithm ease --data ml-1m --set reg=600",
     "als-ml-1m": "--algorithm als --data ml-1m",
     "sgl-ml-100k": "--algorithm sgl --data ml-100k",
     # the papers' protocols
@@ -45,6 +51,18 @@ RUNS = {
     "lightgcn-wide-train": f"{LIGHT} --protocol paper:fedrap {WIDE}",
     "lightgcn-wide-graph": f"{LIGHT} --protocol paper:fedrap --set graph=everything {WIDE}",
     "lightgcn-wide-both": f"{LIGHT} --protocol paper:fedrap {BOTH} {WIDE}",
+    "lightgcn-four-clean": f"{LIGHT} {FOUR}",
+    "lightgcn-four-train": f"{LIGHT} --protocol paper:fedrap {FOUR}",
+    "lightgcn-wide-four-clean": f"{LIGHT} {WIDE_FOUR}",
+    "lightgcn-wide-four-train": f"{LIGHT} --protocol paper:fedrap {WIDE_FOUR}",
+    "lightgcn-own-four-clean": f"{LIGHT} {OWN_FOUR}",
+    "lightgcn-own-four-train": f"{LIGHT} --protocol paper:fedrap {OWN_FOUR}",
+    "lightgcn-own-ten-clean": f"{LIGHT} {OWN_TEN}",
+    "lightgcn-own-ten-train": f"{LIGHT} --protocol paper:fedrap {OWN_TEN}",
+    "lightgcn-own-ten-train-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {OWN_TEN}",
+    "lightgcn-own-ten-train-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {OWN_TEN}",
+    "lightgcn-leak-both-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {BOTH}",
+    "lightgcn-leak-both-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {BOTH}",
     "lightgcn-own-clean": f"{LIGHT} {OWN}",
     "lightgcn-own-train": f"{LIGHT} --protocol paper:fedrap {OWN}",
     "lightgcn-own-clean-aiv": f"--algorithm lightgcn --data amazon-instant-video --min-interactions 10 {OWN}",

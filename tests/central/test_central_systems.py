@@ -137,6 +137,11 @@ def test_points_and_pairs_are_every_positive_once_with_its_negatives() -> None:
     has = binary(world).toarray().astype(bool)
     assert has[users, better].all() and not has[users, worse].any()
     np.testing.assert_array_equal(np.sort(worse), np.sort(drawn.items))
+    users, better, worse, drawn = fitting.pairs(world, 1, 2, 3)
+    assert sorted(zip(users.tolist(), better.tolist(), strict=True)) == sorted(expected * 3)
+    assert not has[users, worse].any()
+    for one in range(12):
+        np.testing.assert_array_equal(np.sort(worse[users == one]), np.sort(drawn.of(one)))
 
 
 def test_who_has_everything_trains_without_negatives() -> None:

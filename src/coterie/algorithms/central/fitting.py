@@ -98,13 +98,16 @@ def positives(history: History) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(owner, times), np.repeat(history.items.astype(np.int64), times)
 
 
-def pairs(history: History, seed: int, round_: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Ragged]:
-    """User, positive and one drawn negative of each positive, shuffled; and the draws by user."""
-    drawn = negatives.draw(history, np.arange(history.n_clients), 1, seed, round_)
+def pairs(
+    history: History, seed: int, round_: int, per_positive: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Ragged]:
+    """User, positive, drawn negative: each positive as often as it has negatives, shuffled; and the draws by user."""
+    drawn = negatives.draw(history, np.arange(history.n_clients), per_positive, seed, round_)
     user, item = positives(history)
-    some = (drawn.lengths > 0)[user]  # who has every item has no negative
-    order = rng.generator(seed, rng.SHUFFLE, round_).permutation(int(some.sum()))
-    return user[some][order], item[some][order], drawn.items.astype(np.int64)[order], drawn
+    times = np.minimum(per_positive, history.n_items - history.forbidden.lengths)[user]  # none left: no triple
+    user, item = np.repeat(user, times), np.repeat(item, times)
+    order = rng.generator(seed, rng.SHUFFLE, round_).permutation(len(user))
+    return user[order], item[order], drawn.items.astype(np.int64)[order], drawn
 
 
 def points(

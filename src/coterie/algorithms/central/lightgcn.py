@@ -136,6 +136,7 @@ class LightGCN(Central):
     reg: float = 1e-4  # weight decay of the vectors a triple touches
     batch: int = 2048  # triples in a step
     start: float = 0.1  # deviation of the first vectors
+    negatives: int = 1  # drawn negatives for each positive, redrawn each epoch
     graph: Literal["train", "everything"] = "train"  # everything: held-out items too, a leak; paper protocol only
     positives: Literal["train", "everything"] = "train"  # everything: held-out items are learnt, a leak; the same
     own_lr: float = 0.0  # step of a free number for each user and item; 0: there are none. For showing a leak
@@ -158,7 +159,8 @@ class LightGCN(Central):
 
     def train(self, server: Server, history: History, round_: int, seed: int) -> tuple[Server, float, Ragged]:
         user, item = edges(history, self.graph)
-        *triples, drawn = pairs(everything(history) if self.positives == "everything" else history, seed, round_)
+        learnt = everything(history) if self.positives == "everything" else history
+        *triples, drawn = pairs(learnt, seed, round_, self.negatives)
         n, total = history.n_clients, 0.0
         with one_thread() as torch:
             graph = adjacency(torch, user, item, n, history.n_items)
