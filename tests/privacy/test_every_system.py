@@ -10,9 +10,11 @@ import pytest
 import coterie
 from coterie.algorithms import CATALOGUE, algorithm_class, make
 from coterie.algorithms.interface import Federated
+from coterie.engine.simulate import start
 from coterie.errors import CoterieError
 from coterie.privacy import view
 from coterie.privacy.spec import PrivacySpec
+from coterie.runs import tensors
 
 SYSTEMS = [
     name for name, entry in CATALOGUE.items() if len(entry) == 2 and issubclass(algorithm_class(name), Federated)
@@ -49,3 +51,19 @@ def test_central_noise_under_a_secure_sum_or_a_reason_why_not(name: str, tmp_pat
     found = _run(name, tmp_path / "run", **said)
     stated = found.summary["privacy"]
     assert stated["releases"] == 1 and stated["epsilon_server_holds"] and stated["epsilon"] == stated["epsilon_server"]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_round_nobody_was_drawn_for_releases_noise_like_any_other(name: str, tmp_path: Path) -> None:
+    said = {"mechanism": "central", "clip": 0.5, "noise": 0.5, "sampling": 0.001}
+    if algorithm_class(name).collects:
+        with pytest.raises(CoterieError, match="compares single uploads"):
+            _run(name, tmp_path / "run", **said)
+        return
+    found = _run(name, tmp_path / "run", **said)
+    assert [one["participants"] for one in found.rounds] == [0] and found.summary["privacy"]["releases"] == 1
+    first = start(found.algorithm, found.prepared.history, found.spec.seed)
+    pairs = zip(tensors.leaves(found.state.server), tensors.leaves(first.server), strict=True)
+    assert any(not np.array_equal(one, other) for (_, one), (_, other) in pairs), "noise is in the model"
+    masked = _run(name, tmp_path / "masked", **said, secure_sum=True, neighbours=4)
+    assert masked.summary["privacy"]["releases"] == 0 and masked.summary["privacy"]["abandoned_rounds"] == 1

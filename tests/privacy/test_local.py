@@ -14,6 +14,7 @@ from coterie.algorithms import make
 from coterie.algorithms.server import add, empty_sum, real
 from coterie.privacy import accountant, local, view
 from coterie.privacy.channel import Guard
+from coterie.privacy.noise import Secret
 from coterie.privacy.path import norms
 from coterie.privacy.spec import PrivacySpec
 from tests.privacy.test_path import upload
@@ -111,3 +112,16 @@ def test_who_uploads_often_in_an_epoch_is_charged_for_each(tmp_path: Path) -> No
     assert stated["rounds"] > 2 and stated["epsilon"] == stated["rounds"] * 1.0
     spent = [one["privacy"]["epsilon"] for one in run.rounds]
     assert spent[0] < spent[1] == stated["epsilon"]
+
+
+def test_laplace_noise_is_laplace_and_the_kernel_is_its_formula() -> None:
+    secret = Secret.from_seed(3)
+    drawn, words = secret.laplace(400_001, "x", 5, 7), secret.words(400_001, "x", 5, 7)
+    share = ((words >> np.uint64(12)) + 0.5) * 2.0**-52
+    np.testing.assert_allclose(drawn, np.where(words & np.uint64(1), -1.0, 1.0) * np.log(share), rtol=1e-12)
+    assert np.abs(drawn).mean() == pytest.approx(1.0, abs=0.01) and drawn.mean() == pytest.approx(0.0, abs=0.01)
+    for size in (0.1, 1.0, 5.0):
+        assert (np.abs(drawn) > size).mean() == pytest.approx(math.exp(-size), rel=0.05)
+    assert np.array_equal(drawn, secret.laplace(400_001, "x", 5, 7)) and (drawn > 0).mean() == pytest.approx(
+        0.5, abs=5e-3
+    )

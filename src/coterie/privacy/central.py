@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
 
@@ -81,10 +82,12 @@ class CentralNoise:
         ledger: Ledger,
         most: float | None = None,
         neutral: float = 0.0,
+        shape: Callable[[], tuple[int, int, int]] | None = None,  # items, numbers of each, numbers that belong to none
     ) -> None:
         self.clip, self.noise, self.rate, self.delta = clip, noise, rate, delta
         self.secret, self.ledger, self.most, self.neutral = secret, ledger, most, neutral
         self._n = 0
+        self._shape_of = shape
         self._shape: tuple[int, int, int] | None = None
         self._last: tuple[int, np.ndarray] = (0, np.empty(0, np.int64))
 
@@ -105,12 +108,12 @@ class CentralNoise:
     def release(self, received: Sum | None, round_: int, shares: bool = False) -> Sum:
         """The sum under noise; `shares`: the clients have added theirs already (secure sum)."""
         if received is None:
+            # Nobody was drawn, which must not show: noise alone is released, and charged, as in any other round.
             if self._shape is None:
-                raise CoterieError(
-                    f"round {round_}: nobody was drawn at --sampling {self.rate}; raise it, so that a round has clients"
-                )
-            m, width, rest = self._shape
-            received = empty_sum(m, width, rest)
+                if self._shape_of is None:
+                    raise CoterieError(f"round {round_}: nobody was drawn, and what they would have sent is not known")
+                self._shape = self._shape_of()
+            received = empty_sum(*self._shape)
         self._shape = (*received.rows.shape, len(received.dense))
         came = int(received.clients[0])
         digest = hashlib.sha256(b"".join(np.ascontiguousarray(one).tobytes() for one in received)).hexdigest()

@@ -21,8 +21,19 @@ from coterie.privacy.robust import aggregate, only, screen
 from coterie.privacy.secure import secure_sum
 from coterie.privacy.spec import PrivacySpec
 from coterie.privacy.view import Recorder
+from coterie.ragged import Ragged
 
 FOLDER = "privacy"  # in a run's directory: key and ledger
+
+
+def _shape(algorithm: Federated, history: History, seed: int) -> tuple[int, int, int]:
+    """Items, numbers of each and numbers that belong to none in an upload: seen on somebody made up, with one item."""
+    own, one = Ragged(np.array([0, 1]), np.zeros(1, np.int32)), np.ones(1, np.float32)
+    nobody = History(own.indptr, own.items, one, one, own, np.zeros(1, np.uint64), history.n_items)
+    server = algorithm.enrol(algorithm.init_server(history.n_items, seed), 1, nobody)
+    clients, ids = algorithm.init_clients(nobody, seed), np.zeros(1, np.int64)
+    upload, _ = algorithm.client_step(clients, ids, nobody, algorithm.download(server, ids, 1), 1, seed)
+    return history.n_items, upload.values.shape[1], upload.dense.shape[1]
 
 
 @final
@@ -48,8 +59,9 @@ class Guard:
             assert spec.delta is not None
             ledger = Ledger(None if home is None else home / "ledger.jsonl")
             self.central = CentralNoise(
-                spec.clip, spec.noise, spec.sampling, spec.delta, self.secret, ledger, spec.max_epsilon, neutral
-            )
+                spec.clip, spec.noise, spec.sampling, spec.delta, self.secret, ledger, spec.max_epsilon, neutral,
+                lambda: _shape(algorithm, history, seed),
+            )  # fmt: skip
             cohort = max(round(spec.sampling * history.n_clients), 1)
         self.cohort, self._history, self._seed = cohort, history, seed
         self._uploads, self._counted = np.zeros(history.n_clients, np.int64), 0
@@ -143,6 +155,9 @@ class Guard:
         return max(self.cohort // 2, 3) if self.spec.secure_sum else 1
 
     def _release(self, received: Any, round_: int) -> Any:
+        if received is None and self.spec.secure_sum:  # an empty cohort has no shares of noise to hide behind
+            self.abandoned += 1
+            return None
         if self.central is not None:
             received = self.central.release(received, round_, shares=self.spec.secure_sum)
         if self._in_sum and received is not None:

@@ -35,9 +35,11 @@ def _gaussian(z: float) -> Setting:
     return Setting(f"fedmf, local Gaussian z={z:g}", "fedmf", {}, said, everybody=z == 1.0)  # all where it is the gate
 
 
+TWENTY = "fedmf, nothing, 20 rounds"  # what an audit of usual size costs
 _CENTRAL = {"mechanism": "central", "clip": 0.5, "noise": 1.0, "sampling": 0.1}
 SETTINGS = (
     Setting("fedmf, nothing", "fedmf", {}, {}),
+    Setting(TWENTY, "fedmf", {}, {}, 20),
     *(_gaussian(z) for z in (0.001, 0.01, 0.1, 1.0)),
     Setting("fedmf, local Laplace b=1", "fedmf", {}, {"mechanism": "local-laplace", "clip": 5.0, "noise": 1.0}, 3,
             everybody=False),

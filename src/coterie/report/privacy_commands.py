@@ -178,7 +178,7 @@ def audits(
     """Uplift of the strongest attack against epsilon and quality: many settings run and audited."""
     from coterie.data import load
     from coterie.privacy.audit.report import figure
-    from coterie.report.privacy_audit import SETTINGS, page, place_of, study, svg
+    from coterie.report.privacy_audit import SETTINGS, TWENTY, page, place_of, study, svg
     from coterie.report.privacy_tables import circumstances
     from coterie.runs import tensors
 
@@ -205,6 +205,11 @@ def audits(
         "has is ever sent as such. By default the negative of a triple is, of four draws, the one she would rank "
         "highest, so how often a row comes may say something of her taste; hardest=1 draws evenly.",
     ]
+    usual = next((one for one in settings if one["name"] == TWENTY), None)
+    if usual is not None:
+        seconds = usual["audit_cpu_seconds"]
+        notes.insert(4, f"An audit of {usual['rounds']} rounds with all {usual['users']} users took {seconds:.0f} "
+                     f"CPU-seconds ({seconds / 60:.1f} minutes of one core).")  # fmt: skip
     if len(wanted) < len(SETTINGS):
         notes.append("Not run yet: " + "; ".join(one.name for one in SETTINGS if one not in wanted) + ".")
     found = {

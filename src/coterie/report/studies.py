@@ -12,7 +12,7 @@ from coterie.algorithms import make
 from coterie.algorithms.curriculum import weight
 from coterie.data.interactions import Interactions
 from coterie.report.figures import Figure, ablation, convergence, curricula, sparsity, sparsity_table
-from coterie.runs.api import run
+from coterie.runs.api import resume, run
 from coterie.runs.run import Run
 
 VARIANTS = (
@@ -23,12 +23,14 @@ Say = Callable[[str], None]
 
 
 def cached_run(algorithm: Any, data: Interactions, folder: Path, say: Say = lambda _: None, **options: Any) -> Run:
-    """The run of this very spec: opened if it is there, made if not."""
+    """The run of this very spec: opened if it is there, gone on with if it was interrupted, made if there is none."""
     key = json.dumps([algorithm.name, repr(algorithm), data.sha256, options], sort_keys=True, default=str)
     place = folder / f"{algorithm.name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     if (place / "summary.json").exists():
         return Run(place, data)
     say(f"running {place.name}")
+    if (place / "spec.json").exists():
+        return resume(place, data, options.get("threads"))
     options = {"keep": "nothing", **options}
     return run(algorithm, data, out=place, **options)
 
