@@ -140,7 +140,13 @@ def _table(
 ) -> list[str]:
     metrics = entry["metrics"]
     if not any(key[0] == entry["id"] for key in found):
-        return [f"### {_title(entry)}", "", f"{_NOT.capitalize()}.", ""]
+        return [
+            f"### {_title(entry)}",
+            "",
+            f"{_NOT.capitalize()}.",
+            "",
+            *([entry["note"], ""] if "note" in entry else []),
+        ]
     heads = [f"{metric} {who}" for metric in metrics for who in ("published", "paper", "clean")]
     if not any(row.get("published", {}).get(name) for row in entry["rows"]):
         heads = [one for one in heads if not one.endswith("published")]
