@@ -11,9 +11,9 @@ import coterie
 from coterie.algorithms import make
 
 
-def _run(name: str, tmp_path: Path, protocol: str = "clean", **settings: Any) -> Any:
-    data = coterie.load("ml-100k")
-    return coterie.run(make(name, **settings), data, protocol=protocol, out=tmp_path / "run", keep="nothing")
+def _run(name: str, tmp_path: Path, protocol: str = "clean", rounds: int | None = None, **settings: Any) -> Any:
+    data, out = coterie.load("ml-100k"), tmp_path / "run"
+    return coterie.run(make(name, **settings), data, protocol=protocol, rounds=rounds, out=out, keep="nothing")
 
 
 @pytest.mark.slow
@@ -31,6 +31,29 @@ def test_clean_figures(
     test = _run(name, tmp_path).metrics["test"]
     for kind, least in (("sampled", sampled), ("full", full)):
         assert test[kind]["HR@10"] >= least[0] and test[kind]["NDCG@10"] >= least[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rounds", "published"),
+    [("mf", None, (0.6448, 0.3861)), ("ncf", 30, (0.6421, 0.3713)), ("sgl", None, (0.6490, 0.4002))],
+)
+def test_published_central_rows(
+    name: str, rounds: int | None, published: tuple[float, float], real_data: Path, tmp_path: Path
+) -> None:
+    """GPFedRec's table 3, its protocol: within 4 points."""
+    sampled = _run(name, tmp_path, "paper:gpfedrec", rounds).metrics["test"]["sampled"]
+    assert sampled["HR@10"] == pytest.approx(published[0], abs=0.04)
+    assert sampled["NDCG@10"] == pytest.approx(published[1], abs=0.04)
+
+
+@pytest.mark.slow
+def test_training_on_the_test_items_makes_the_published_99_percent(real_data: Path, tmp_path: Path) -> None:
+    wide: dict[str, Any] = {"dim": 256, "reg": 0.0, "layers": 1, "batch": 8192}
+    both: dict[str, Any] = {"graph": "everything", "positives": "everything"}
+    honest = _run("lightgcn", tmp_path / "train", "paper:fedrap", 40, **wide).metrics["test"]["sampled"]
+    leaky = _run("lightgcn", tmp_path / "everything", "paper:fedrap", 40, **wide, **both).metrics["test"]["sampled"]
+    assert leaky["HR@10"] > 0.98 and leaky["NDCG@10"] > 0.88 and honest["HR@10"] < 0.75
 
 
 @pytest.mark.slow
