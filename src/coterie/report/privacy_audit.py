@@ -122,6 +122,36 @@ def _kept(setting: Setting, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def hidden_items(settings: list[dict[str, Any]]) -> list[str]:
+    """Why FedeRank's fixed subset tells more than popularity, from the rows with hard and with even negatives."""
+    rows = {one["name"]: one for one in settings}
+    hard, even = (rows.get(f"federank fixed-subset, pi=0{more}") for more in ("", ", even negatives"))
+    if hard is None or even is None:
+        return []
+
+    def auc(row: dict[str, Any], attack: str) -> str:
+        return f"{row['attacks'][attack]['auc']:.3f}"
+
+    def uplift(row: dict[str, Any], attack: str) -> str:
+        one = row["attacks"][attack]
+        return f"{one['uplift']:+.4f} [{one['uplift_interval'][0]:+.4f}, {one['uplift_interval'][1]:+.4f}]"
+
+    both, knows = "frequency + popularity", "shadow that knows popularity"
+    alone = max(row["attacks"][one]["uplift"] for row in (hard, even) for one in ("support", "frequency", "absence"))
+    return [
+        "Where that leaks: by default the negative of a triple is, of four draws, the one she would rank highest. Her "
+        "vector has learnt her hidden items, so they win such draws more often: frequency alone has AUC "
+        f"{auc(hard, 'frequency')}, added to popularity it brings {uplift(hard, both)}. With even draws (hardest=1) "
+        f"frequency falls to {auc(even, 'frequency')} and has nothing to add: {uplift(even, both)}. The best of "
+        f"support, frequency and absence alone is {alone:+.3f} from popularity.",
+        "Even draws do not make it safe. A negative row moves the further the higher she scores it, and hidden items "
+        f"score high: row norm has AUC {auc(even, 'row norm')} with even draws ({auc(hard, 'row norm')} with hard ones, "
+        f"which all score high), the rank-1 score {auc(even, 'rank-1 score')} ({auc(hard, 'rank-1 score')}), and a "
+        f"shadow that knows popularity comes {uplift(even, knows)} above it ({uplift(hard, knows)}). The fixed subset "
+        "is a sharing control, not privacy.",
+    ]
+
+
 def page(found: dict[str, Any]) -> str:
     """Markdown, from the JSON alone."""
     lines = [
