@@ -146,7 +146,7 @@ def hidden_items(settings: list[dict[str, Any]]) -> list[str]:
         f"support, frequency and absence alone is {alone:+.3f} from popularity.",
         "Even draws do not make it safe. A negative row moves the further the higher she scores it, and hidden items "
         f"score high: row norm has AUC {auc(even, 'row norm')} with even draws ({auc(hard, 'row norm')} with hard "
-        f"ones, which all score high), the rank-1 score {auc(even, 'rank-1 score')} ({auc(hard, 'rank-1 score')}), and a "
+        f"ones), the rank-1 score {auc(even, 'rank-1 score')} ({auc(hard, 'rank-1 score')}), and a "
         f"shadow that knows popularity comes {uplift(even, knows)} above it ({uplift(hard, knows)}). The fixed subset "
         "is a sharing control, not privacy.",
     ]
