@@ -24,6 +24,7 @@ FOUR = "--set negatives=4 --set batch=8192 --rounds 100 --evaluate-every 25"
 WIDE_FOUR = f"--set dim=256 --set reg=0 --set layers=1 {FOUR}"
 OWN_FOUR = f"--set own_lr=0.5 {FOUR}"
 OWN_TEN = f"--set own_lr=10 {FOUR}"
+POINTS = f"--set loss=points {OWN_FOUR}"
 BOTH = "--set graph=everything --set positives=everything"
 
 RUNS = {
@@ -57,10 +58,11 @@ RUNS = {
     "lightgcn-wide-four-train": f"{LIGHT} --protocol paper:fedrap {WIDE_FOUR}",
     "lightgcn-own-four-clean": f"{LIGHT} {OWN_FOUR}",
     "lightgcn-own-four-train": f"{LIGHT} --protocol paper:fedrap {OWN_FOUR}",
-    "lightgcn-own-ten-clean": f"{LIGHT} {OWN_TEN}",
     "lightgcn-own-ten-train": f"{LIGHT} --protocol paper:fedrap {OWN_TEN}",
-    "lightgcn-own-ten-train-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {OWN_TEN}",
-    "lightgcn-own-ten-train-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {OWN_TEN}",
+    "lightgcn-points-clean": f"{LIGHT} {POINTS}",
+    "lightgcn-points-train": f"{LIGHT} --protocol paper:fedrap {POINTS}",
+    "lightgcn-points-train-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {POINTS}",
+    "lightgcn-points-train-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {POINTS}",
     "lightgcn-leak-both-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {BOTH}",
     "lightgcn-leak-both-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {BOTH}",
     "lightgcn-own-clean": f"{LIGHT} {OWN}",

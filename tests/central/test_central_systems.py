@@ -183,7 +183,7 @@ def test_propagation_is_the_mean_of_powers_of_the_graph() -> None:
     np.testing.assert_allclose(found, (nodes + dense @ nodes + dense @ dense @ nodes) / 3, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["lightgcn", "sgl"])
+@pytest.mark.parametrize("kind", ["lightgcn", "points", "sgl"])
 def test_a_step_follows_the_gradient(kind: str) -> None:
     """The gradient sent through the symmetric graph by hand is the one of finite differences."""
     world = random_history(7, 11, 6, seed=4)
@@ -201,9 +201,10 @@ def test_a_step_follows_the_gradient(kind: str) -> None:
 
     def loss(nodes: np.ndarray) -> float:
         e = powers[0] @ nodes
-        apart = (e[user] * (e[better + n] - e[worse + n])).sum(1)
+        up, down = ((e[user] * e[place + n]).sum(1) for place in (better, worse))
         touched = sum((nodes[place] ** 2).sum() for place in (user, better + n, worse + n))
-        total = np.logaddexp(0, -apart).mean() + reg / 2 * touched / len(user)
+        apart = np.logaddexp(0, -up) + np.logaddexp(0, down) if kind == "points" else np.logaddexp(0, down - up)
+        total = apart.mean() + reg / 2 * touched / len(user)
         for places in (np.unique(user), np.unique(better) + n) if kind == "sgl" else ():
             views = [one @ nodes for one in powers[1:]]
             left, right = (v[places] / np.linalg.norm(v[places], axis=1, keepdims=True) for v in views)
@@ -215,7 +216,7 @@ def test_a_step_follows_the_gradient(kind: str) -> None:
     sparse = [torch.from_numpy(one).to_sparse() for one in graphs]
     views = [lightgcn.propagate(one, nodes.detach(), 2).requires_grad_() for one in sparse]
     triple = tuple(torch.from_numpy(one) for one in (user, better, worse))
-    found, rest = lightgcn.bpr_step(torch, nodes, views[0], n, triple, reg)
+    found, rest = lightgcn.bpr_step(torch, nodes, views[0], n, triple, reg, None, kind == "points")
     if kind == "sgl":
         for side in (triple[0], triple[1] + n):
             rest = rest + contrast * sgl.contrastive(torch, views[1], views[2], torch.unique(side), 0.2)
@@ -306,11 +307,14 @@ def test_an_interrupted_run_resumes_to_the_same_model(tmp_path: Any) -> None:
     assert again.summary["last_model_sha256"] == whole.summary["last_model_sha256"]
 
 
-def test_free_numbers_remember_what_was_drawn() -> None:
+@pytest.mark.parametrize("loss", ["pairs", "points"])
+def test_free_numbers_remember_what_was_drawn(loss: str) -> None:
     data = interactions([list(range(u, u + 12)) for u in range(15)])
     for protocol, found_by_memory in (("paper:fedrap", True), ("clean", False)):
         prepared = prepare(data, resolve(protocol), 0)
-        algorithm = make("lightgcn", own_lr=0.5, lr=0.0, start=0.0)  # the vectors stay at nought: memory alone
+        algorithm = make(
+            "lightgcn", own_lr=0.5, lr=0.0, start=0.0, loss=loss
+        )  # the vectors stay at nought: memory alone
         state = start(algorithm, prepared.history, 0)
         for one in simulate(algorithm, prepared.history, state, range(1, 31), 0):
             state = one.state

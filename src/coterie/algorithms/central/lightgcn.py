@@ -11,6 +11,8 @@ Somebody outside training has no e_0 of her own; her vector is what the propagat
 (docs/findings/lightgcn-leak.md): the graph, or the triples too, also hold the validation and test items. Only a paper
 protocol that hands them out (as items never to be drawn) makes that possible. *own_lr* adds a free number for each user
 and item to x_ui, moved by the same triples: room to remember which items were drawn as negatives, and so which never.
+*loss=points* replaces BPR by the logistic loss of each of a triple's two items, as FedRAP's own systems are trained:
+a drawn item is then pushed down however far the other is ahead.
 
 He, Deng, Wang, Li, Zhang, Wang: LightGCN. SIGIR 2020.
 """
@@ -91,17 +93,24 @@ def propagate(graph: Any, nodes: Any, layers: int) -> Any:
 
 
 def bpr_step(
-    torch: Any, nodes: Any, smooth: Any, n: int, triple: tuple[Any, ...], reg: float, apart: Any = 0.0
-) -> tuple[Any, Any]:
+    torch: Any, nodes: Any, smooth: Any, n: int, triple: tuple[Any, ...], reg: float, extra: Any = None,
+    points: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
     """The BPR loss on smoothed vectors (a tensor of its own), and weight decay on those beneath it.
 
-    `apart` is how far each triple's items are apart by something else than the vectors.
+    `extra`, float32[2, triples], is added to the scores of the better and the worse item; with `points` each of the two
+    is judged by itself.
     """
     user, better, worse = triple
     places = (user, better + n, worse + n)
     gather = torch.nn.functional.embedding
     u, i, j = (gather(one, smooth) for one in places)
-    loss = -torch.nn.functional.logsigmoid((u * (i - j)).sum(1) + apart).mean()
+    more, less = (0.0, 0.0) if extra is None else extra
+    if points:
+        sure = torch.nn.functional.logsigmoid
+        loss = -(sure((u * i).sum(1) + more) + sure(-(u * j).sum(1) - less)).mean()
+    else:
+        loss = -torch.nn.functional.logsigmoid((u * (i - j)).sum(1) + (more - less)).mean()
     decay = sum(gather(one, nodes).square().sum() for one in places) * (reg / 2 / len(user))
     return loss, decay
 
@@ -137,6 +146,7 @@ class LightGCN(Central):
     batch: int = 2048  # triples in a step
     start: float = 0.1  # deviation of the first vectors
     negatives: int = 1  # drawn negatives for each positive, redrawn each epoch
+    loss: Literal["pairs", "points"] = "pairs"  # BPR, or each item of a triple judged by itself (logistic)
     graph: Literal["train", "everything"] = "train"  # everything: held-out items too, a leak; paper protocol only
     positives: Literal["train", "everything"] = "train"  # everything: held-out items are learnt, a leak; the same
     own_lr: float = 0.0  # step of a free number for each user and item; 0: there are none. For showing a leak
@@ -171,13 +181,12 @@ class LightGCN(Central):
                 smooth = propagate(graph, p.nodes.detach(), self.layers).requires_grad_()
                 adam.zero_grad()
                 better, worse = (triple[0], triple[1]), (triple[0], triple[2])
-                apart = (own[better] - own[worse] if self.own_lr else torch.zeros(len(triple[0]))).requires_grad_()
-                loss, decay = bpr_step(torch, p.nodes, smooth, n, triple, self.reg, apart)
+                extra = torch.stack([own[better], own[worse]]).requires_grad_() if self.own_lr else None
+                loss, decay = bpr_step(torch, p.nodes, smooth, n, triple, self.reg, extra, self.loss == "points")
                 (loss + decay).backward()
-                if self.own_lr:  # the loss is a mean: a number moves by its own triples, however large the batch
-                    step = -self.own_lr * len(triple[0]) * apart.grad
-                    own.index_put_(better, step, accumulate=True)
-                    own.index_put_(worse, -step, accumulate=True)
+                if extra is not None:  # the loss is a mean: a number moves by its own triples, however large the batch
+                    for places, slope in zip((better, worse), extra.grad, strict=True):
+                        own.index_put_(places, -self.own_lr * len(triple[0]) * slope, accumulate=True)
                 p.nodes.grad += propagate(graph, smooth.grad, self.layers)
                 adam.step()
                 total += loss.item() * len(triple[0])
