@@ -21,6 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 from coterie.engine.flower.coordinator import Coordinator
 from coterie.engine.flower.ledger import Ledger
 from coterie.engine.flower.node import Node
+from coterie.engine.flower.processes import FOLDER
 from coterie.engine.flower.runtime import retry_sooner
 
 _PAUSE = 0.2  # seconds between two looks for answers
@@ -120,7 +121,7 @@ def answer(message: Message, context: Context) -> Message:
 def serve(grid: Grid, context: Context) -> None:
     _end_with_parent()
     retry_sooner()
-    folder = Path(os.environ["COTERIE_FEDERATION"])  # from the SuperLink that `coterie server start` started
+    folder = Path(os.environ[FOLDER])  # from the SuperLink that `coterie server start` started
     log_to(folder / "server.log", "coterie.server")
     ledger = Ledger(folder)
     with ledger.directory.locked():

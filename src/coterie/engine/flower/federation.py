@@ -11,12 +11,12 @@ from typing import Any, final
 
 from coterie.engine.flower.keys import certificates, node_key
 from coterie.engine.flower.ledger import Ledger
-from coterie.engine.flower.processes import Processes, call, free_port, tail, tool, wait_for_port
+from coterie.engine.flower.processes import FOLDER, Processes, at_home, call, free_port, tail, tool, wait_for_port
 from coterie.engine.flower.store import NodeStore
 from coterie.errors import CoterieError
 
-FOLDER = "COTERIE_FEDERATION"  # hands the server's folder from SuperLink to the ServerApp it starts
 LINK = "coterie"
+_RUNTIME = [sys.executable, "-m", "coterie.engine.flower.runtime"]
 _GONE = 1.5  # seconds without anybody at work, after which the rounds' process is taken for dead
 _AGAIN = 100  # times it is started again
 _APP = {
@@ -69,7 +69,8 @@ class Server:
 
     def start(self) -> None:
         """Start SuperLink and make it known to Flower's commands."""
-        command = [tool("flower-superlink"), "--host", self.host, "--port", str(self.port),
+        tool("flower-superlink")  # or the install line
+        command = [*_RUNTIME, "superlink", "--host", self.host, "--port", str(self.port),
                    "--database", str(self.home / "superlink.db"),
                    "--disable-runtime-dependency-installation"]  # fmt: skip
         if self.keys is None:
@@ -90,8 +91,7 @@ class Server:
     def register(self, *public_keys: Path) -> None:
         """Let the nodes with these keys in."""
         if self.keys is not None and public_keys:
-            me = [sys.executable, "-m", "coterie.engine.flower.runtime", "register", LINK]
-            call([*me, *map(str, public_keys)], self.home)
+            call([*_RUNTIME, "register", LINK, *map(str, public_keys)], self.home)
 
     def submit(self) -> None:
         """Start (or go on with) the rounds: a new Flower run over the same folder."""
@@ -99,7 +99,13 @@ class Server:
         app.mkdir(parents=True, exist_ok=True)
         for name, text in _APP.items():
             (app / name).write_text(text)
-        call([tool("flwr"), "run", str(app), LINK], self.home)
+        from coterie.engine.flower import runtime  # with flwr, which only a federation needs
+
+        with at_home(self.home):
+            try:
+                runtime.submit(LINK, app)
+            except Exception as problem:
+                raise CoterieError(f"the SuperLink at {self.address} did not take the run: {problem}") from problem
 
     def wait(self, seconds: float | None = None, watch: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """Until the summary stands. A run that is killed on the way is started again from its checkpoint."""
@@ -148,9 +154,8 @@ class NodeProcesses:
 
     def start(self) -> None:
         folder, port = self.store.folder.resolve(), free_port()
-        me = [sys.executable, "-m", "coterie.engine.flower.runtime"]
         config = f'store="{folder}"'
-        command = [*me, "supernode", "--superlink", self.address, "--isolation", "process", "--host", "127.0.0.1",
+        command = [*_RUNTIME, "supernode", "--superlink", self.address, "--isolation", "process", "--host", "127.0.0.1",
                    "--port", str(port), "--node-config", config]  # fmt: skip
         if self.authority is None:
             command.append("--insecure")
@@ -158,7 +163,7 @@ class NodeProcesses:
             command += ["--root-certificates", str(self.authority), "--auth-supernode-private-key", str(self.private)]
         home = folder / "flower"
         self.processes.start(self.name, command, home)
-        self.processes.start(f"{self.name}-answers", [*me, "answers", str(folder), f"127.0.0.1:{port}"], home)
+        self.processes.start(f"{self.name}-answers", [*_RUNTIME, "answers", str(folder), f"127.0.0.1:{port}"], home)
 
     def stop(self) -> None:
         self.processes.stop(f"{self.name}-answers", self.name)

@@ -17,11 +17,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
 from coterie.errors import CoterieError
 
+FOLDER = "COTERIE_FEDERATION"  # hands the server's folder from SuperLink to the run it starts
 _TERM = 4.0  # seconds a process has to end by itself
 
 
@@ -128,6 +130,19 @@ def environment(home: Path) -> dict[str, str]:
         "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "PYTHONWARNINGS": "ignore",
         "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
+
+
+@contextlib.contextmanager
+def at_home(home: Path) -> Iterator[None]:
+    """Flower's own functions, called in this process, find their settings in `home` and ask no outside host."""
+    before = dict(os.environ)
+    os.environ.update({key: value for key, value in environment(home).items() if key.startswith("FLWR_")})
+    try:
+        yield
+    finally:
+        for key in [key for key in os.environ if key.startswith("FLWR_")]:
+            del os.environ[key]
+        os.environ.update({key: value for key, value in before.items() if key.startswith("FLWR_")})
 
 
 def tool(name: str) -> str:

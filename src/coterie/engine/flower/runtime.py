@@ -1,24 +1,32 @@
-"""A node's two processes: Flower's SuperNode, and the one that answers its messages.
+"""The processes of both sides. A node's: Flower's SuperNode, and the one that answers its messages. The server's:
+Flower's SuperLink, and the one that runs the rounds.
 
     python -m coterie.engine.flower.runtime supernode ARGUMENTS OF flower-supernode
     python -m coterie.engine.flower.runtime answers STORE ADDRESS
-    python -m coterie.engine.flower.runtime register LINK KEY.pub ...   (the server's side: lets nodes in)
+    python -m coterie.engine.flower.runtime superlink ARGUMENTS OF flower-superlink
+    python -m coterie.engine.flower.runtime rounds ARGUMENTS OF flower-superexec   (started by the SuperLink)
+    python -m coterie.engine.flower.runtime register LINK KEY.pub ...   (lets nodes in)
 
-Flower as it comes starts a fresh Python for every message (2 to 4 s of imports on a small machine), looks for messages
-every 3 s, and runs the program that the server sent along. Here the answering process has everything loaded and forks
-for each message; both look four times a second while rounds are going on; and **the program is the node's own
-installed Coterie**: what the server ships is not executed, so a server cannot make a node run code that reads its
-history. These are changes to flwr 1.41's insides, which the extra `flower` pins; each is checked at the start.
+Flower as it comes starts a fresh Python for every message and every run (2 to 4 s of imports on a small machine), looks
+for messages every 3 s, and runs the program that the server sent along. Here the process that answers, and the one that
+runs the rounds, have everything loaded and fork for each message or run, so a server whose rounds were killed goes on a
+second later; all look four times a second while rounds are going on; and **the program is the node's own installed
+Coterie**: what the server ships is not executed, so a server cannot make a node run code that reads its history. These
+are changes to flwr 1.41's insides, which the extra `flower` pins; each is checked at the start.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib
 import os
 import sys
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 QUICK = 0.25  # seconds between looks while rounds are going on; Flower's own is 3
 CALM = 30.0  # seconds without a message, after which the looks become rarer
@@ -72,11 +80,10 @@ def supernode(arguments: list[str]) -> None:
 
 @final
 class _Forking:
-    """Answers each message in a fork of this warm process: a crash there costs one message."""
+    """Does each task in a fork of this warm process: a crash there costs one message, or one run of the rounds."""
 
-    def __init__(self, folder: Path, clock: _Clock) -> None:
-        self.folder, self.clock = folder, clock
-        self.warm: set[str] = set()
+    def __init__(self, work: Callable[[Any], None], warm_up: Callable[[], None], clock: _Clock) -> None:
+        self.work, self.warm_up, self.clock = work, warm_up, clock
         self.children: set[int] = set()
 
     def get_eligible_capacity(self, supported_task_types: set[Any], **_: Any) -> tuple[set[Any], set[str]]:
@@ -93,7 +100,7 @@ class _Forking:
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            _answer(spec)
+            self._child(spec)
         self.children.add(pid)
         return LaunchResult.accepted()
 
@@ -102,13 +109,29 @@ class _Forking:
         for pid in list(self.children):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 self.children.discard(pid)
-        with contextlib.suppress(Exception):  # whatever is wrong, the message's own process will say it
-            warm_up(self.folder, self.warm)
+        with contextlib.suppress(Exception):  # whatever is wrong, the task's own process will say it
+            self.warm_up()
 
     def close(self) -> None:
         for pid in self.children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 15)
+
+    def _child(self, spec: Any) -> None:
+        code = 1
+        try:
+            self.work(spec)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
 
 
 def warm_up(folder: Path, done: set[str]) -> None:
@@ -123,26 +146,37 @@ def warm_up(folder: Path, done: set[str]) -> None:
         compile_kernels(node.joined(run).algorithm, 1)
 
 
-def _answer(spec: Any) -> NoReturn:
-    code = 1
-    try:
-        from flwr.supernode.runtime.run_clientapp import run_clientapp
+def _answer(spec: Any) -> None:
+    from flwr.supernode.runtime.run_clientapp import run_clientapp
 
-        run_clientapp(
-            runtime_api_address=spec.runtime_api_address, token=spec.token, insecure=spec.insecure,
-            certificates=None, parent_pid=os.getppid(),
-        )  # fmt: skip
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
-    except BaseException:
-        import traceback
+    run_clientapp(
+        runtime_api_address=spec.runtime_api_address, token=spec.token, insecure=spec.insecure,
+        certificates=None, parent_pid=os.getppid(),
+    )  # fmt: skip
 
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+
+def _run_rounds(spec: Any) -> None:
+    from queue import Queue
+
+    from flwr.superlink.runtime.run_serverapp import run_serverapp
+
+    authority = spec.root_certificates_path
+    run_serverapp(
+        runtime_api_address=spec.runtime_api_address, log_queue=Queue(), token=spec.token, insecure=spec.insecure,
+        certificates=None if authority is None else Path(authority).read_bytes(), parent_pid=os.getppid(),
+        runtime_dependency_install=False,
+    )  # fmt: skip
+
+
+def _fork_in_loop(work: Callable[[Any], None], warm_up: Callable[[], None]) -> None:
+    """Make Flower's loop over tasks look often, and do each task in a fork of this process."""
+    import flwr.supercore.superexec.run_superexec as loop
+
+    _expect(callable(getattr(loop, "get_executor", None)), "the loop takes its executor from get_executor")
+    _expect(getattr(loop, "time", None) is time, "the loop sleeps by the module time")
+    clock = _Clock()
+    vars(loop)["time"] = clock
+    vars(loop)["get_executor"] = lambda *_, **__: _Forking(work, warm_up, clock)
 
 
 def answers(folder: Path, address: str) -> None:
@@ -152,17 +186,65 @@ def answers(folder: Path, address: str) -> None:
 
     from coterie.engine.flower.apps import client_app
 
-    _expect(callable(getattr(loop, "get_executor", None)), "the loop takes its executor from get_executor")
     _expect(callable(getattr(run, "get_load_client_app_fn", None)), "a ClientApp is loaded by get_load_client_app_fn")
     _expect(callable(getattr(run, "install_from_fab", None)), "a bundle is unpacked by install_from_fab")
-    _expect(getattr(loop, "time", None) is time, "the loop sleeps by the module time")
     retry_sooner()
-    clock = _Clock()
-    vars(loop)["time"] = clock
-    vars(loop)["get_executor"] = lambda *_, **__: _Forking(folder, clock)
+    warm: set[str] = set()
+    _fork_in_loop(_answer, lambda: warm_up(folder, warm))
     vars(run)["get_load_client_app_fn"] = lambda *_, **__: lambda *_, **__: client_app  # its own, whatever was sent
     vars(run)["install_from_fab"] = lambda *_, **__: None
     loop.run_superexec(runtime_api_address=address, insecure=True, parent_pid=os.getppid())
+
+
+def superlink(arguments: list[str]) -> None:
+    """`flower-superlink`, which starts `rounds` below where it would start `flower-superexec`."""
+    inside = importlib.import_module("flwr.superlink.cli.flower_superlink")  # its package hides it by a function
+    ours, theirs = [sys.executable, "-m", "coterie.engine.flower.runtime", "rounds"], "_get_superexec_command"
+    command = getattr(inside, theirs, None)
+    _expect(callable(command), f"the SuperLink asks {theirs} how to start what runs a ServerApp")
+    vars(inside)[theirs] = lambda *args, **more: [*ours, *command(*args, **more)[1:]]  # type: ignore[misc]
+    sys.argv = ["flower-superlink", *arguments]
+    inside.flower_superlink()
+
+
+def rounds(arguments: list[str]) -> None:
+    """`flower-superexec`, which runs the coordinator in forks of this process."""
+    from flwr.supercore.cli import flower_superexec
+
+    from coterie.engine.flower.ledger import Ledger
+    from coterie.engine.flower.processes import FOLDER
+    from coterie.runs.drive import warm_up as compile_kernels
+
+    done: list[bool] = []
+
+    def warm_up() -> None:
+        if not done:
+            done.append(True)
+            compile_kernels(Ledger(Path(os.environ[FOLDER])).read()[0].build(), 1)
+
+    importlib.import_module("coterie.engine.flower.apps")  # what the bundle will ask for
+    retry_sooner()
+    _fork_in_loop(_run_rounds, warm_up)
+    sys.argv = ["flower-superexec", *arguments]
+    flower_superexec()
+
+
+def submit(link: str, app: Path) -> None:
+    """`flwr run` without its second of imports: hand the SuperLink of this FLWR_HOME a run of `app`."""
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.cli.flower_config import read_superlink_connection
+    from flwr.cli.utils import init_http_client_from_connection
+    from flwr.proto.control_pb2 import StartRunRequest
+    from flwr.proto.fab_pb2 import Fab
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a library it builds with
+        content = build_fab_from_disk(app)
+    client = init_http_client_from_connection(read_superlink_connection(link))
+    try:
+        client.StartRun(StartRunRequest(fab=Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)))
+    finally:
+        client.close()
 
 
 def register(link: str, keys: list[str]) -> None:
@@ -203,6 +285,10 @@ def main() -> None:
     role, *rest = sys.argv[1:]
     if role == "supernode":
         supernode(rest)
+    elif role == "superlink":
+        superlink(rest)
+    elif role == "rounds":
+        rounds(rest)
     elif role == "register":
         register(rest[0], rest[1:])
     else:
