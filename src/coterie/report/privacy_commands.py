@@ -97,9 +97,9 @@ def fedrap(
         "round with the best validation.",
         "eta is the item step size of the round, so cut and noise fade with it. The simulator draws the noise of all "
         "clients once, for their sum: the same distribution.",
-        "What is private is neither cut nor noised, and in FedRAP that is a whole item table. In the others a round moves "
-        "items only by what is left of it at norm eta tau, so with noise they fall further than published: the paper cuts "
-        "each local step instead, and does not say how it did so in systems other than its own.",
+        "What is private is neither cut nor noised, and in FedRAP that is a whole item table. In the others a round "
+        "moves items only by what is left of it at norm eta tau, so with noise they fall further than published: the "
+        "paper cuts each local step instead, and does not say how it did so in systems other than its own.",
         "Tables 5 and 6 print their headings with and without noise swapped; here they are in their places.",
     ]
     if "fedmf" in trained:
