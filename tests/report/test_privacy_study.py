@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -61,3 +62,31 @@ def test_findings_and_drawing_come_from_audits(tmp_path: Path, monkeypatch: pyte
     drawn = ElementTree.fromstring(out.with_suffix(".svg").read_text())
     titles = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert titles == [name for one in found["settings"] for name in (one["name"],) * 2]
+
+
+def test_a_row_that_diverged_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(privacy_tables.SETTINGS, "fedmf", {"lr_item": 1e6})
+    rows = privacy_tables.fedrap_rows(60)[:1]
+    assert rows[0].system == "fedmf" and rows[0].noise == "none"
+    for _ in range(2):  # a folder left behind by the first time is no hindrance
+        (measured,) = privacy_tables.measure(rows, load(SMALL), tmp_path, 3, 0, 1, 1, lambda _: None)
+    assert "diverged" in measured["diverged"] and str(tmp_path) not in measured["diverged"]
+    assert measured["last"] is None and measured["rounds_published"] == 200 and measured["settings"]["lr_item"] == 1e6
+    assert measured["guarantees"]["epsilon"] is None and "held-out items shape" in measured["warning"]
+    found = {"title": "T", "about": "A", "rows": [measured], "mechanisms": {}, "notes": [], "command": "c"}
+    assert "| 65.05 / 38.40 | diverged | diverged | diverged | none |" in privacy_tables.page(found)
+
+
+def test_what_is_said_of_hidden_items_is_what_was_measured() -> None:
+    names = ("support", "frequency", "absence", "frequency + popularity", "row norm", "rank-1 score",
+             "shadow that knows popularity")  # fmt: skip
+
+    def row(name: str, auc: float) -> dict[str, Any]:
+        one = {"auc": auc, "uplift": auc - 0.75, "uplift_interval": [auc - 0.76, auc - 0.74]}
+        return {"name": name, "attacks": dict.fromkeys(names, one)}
+
+    hard, even = row("federank fixed-subset, pi=0", 0.777), row("federank fixed-subset, pi=0, even negatives", 0.505)
+    first, second = privacy_audit.hidden_items([hard, even])
+    assert "AUC 0.777" in first and "falls to 0.505" in first and "+0.0270 [+0.0170, +0.0370]" in first
+    assert "is +0.027 from popularity" in first and "AUC 0.505 with even draws (0.777" in second
+    assert privacy_audit.hidden_items([hard]) == []
