@@ -61,8 +61,6 @@ RUNS = {
     "lightgcn-own-ten-train": f"{LIGHT} --protocol paper:fedrap {OWN_TEN}",
     "lightgcn-points-clean": f"{LIGHT} {POINTS}",
     "lightgcn-points-train": f"{LIGHT} --protocol paper:fedrap {POINTS}",
-    "lightgcn-points-train-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {POINTS}",
-    "lightgcn-points-train-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {POINTS}",
     "lightgcn-leak-both-aiv": f"--algorithm lightgcn --data amazon-instant-video --protocol paper:fedrap {BOTH}",
     "lightgcn-leak-both-lastfm": f"--algorithm lightgcn --data lastfm-2k --protocol paper:fedrap {BOTH}",
     "lightgcn-own-clean": f"{LIGHT} {OWN}",
