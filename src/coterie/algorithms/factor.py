@@ -86,8 +86,8 @@ def _log1p(e):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _step(first, last, table_c, table_d, u, gu, bias, positives, negatives, work, size, fade, s, track):  # type: ignore[no-untyped-def]
-    """Step on rows first..last of C and D, adding to gu. Returns the sums of loss, penalty and the bias's gradient."""
+def _step(first, last, which, C, D, u, gu, bias, positives, negatives, work, late, size, fade, s, track):  # type: ignore[no-untyped-def]
+    """Step on rows which[first:last] of C and D, adding to gu. Returns sums of loss, penalty, bias gradient."""
     f = np.float32
     k = len(u)
     inverse = f(1.0) / f(size) if s.mean else f(1.0)
@@ -101,20 +101,21 @@ def _step(first, last, table_c, table_d, u, gu, bias, positives, negatives, work
     loss, penalty, g_bias = 0.0, 0.0, f(0.0)
     for top in range(first, last, _BLOCK):
         end = min(top + _BLOCK, last)
-        C, D, x = table_c[top:end], table_d[top:end], work[top:end]
-        positive, negative = positives[top:end], negatives[top:end]
+        row, x, positive, negative = which[top:end], work[0, top:end], positives[top:end], negatives[top:end]
+        if late:  # rows decay while they wait for their batch; that is made up for when it comes
+            _decay(row, C, D, work[3, top:end], work[4, top:end], s.private)
         for t in range(end - top):
-            y = bias
+            y, r = bias, row[t]
             if s.private:
                 for d in range(k):
-                    y += u[d] * (C[t, d] + D[t, d])
+                    y += u[d] * (C[r, d] + D[r, d])
             else:
                 for d in range(k):
-                    y += u[d] * C[t, d]
+                    y += u[d] * C[r, d]
             x[t] = y
         if s.shared and s.item_bias:
             for t in range(end - top):
-                x[t] += C[t, k]
+                x[t] += C[row[t], k]
         if track:
             part = f(0.0)
             for t in range(end - top):
@@ -127,12 +128,12 @@ def _step(first, last, table_c, table_d, u, gu, bias, positives, negatives, work
             if s.apart != 0.0 or s.sparse != 0.0:
                 for t in range(end - top):
                     reg = f(1.0) if s.whole else positive[t] + negative[t]
-                    away, absolute, square = f(0.0), f(0.0), f(0.0)
+                    away, absolute, square, r = f(0.0), f(0.0), f(0.0), row[t]
                     for d in range(k):
-                        o = D[t, d] if s.private else C[t, d]
-                        away += (o - C[t, d]) ** 2
-                        absolute += abs(C[t, d])
-                        square += C[t, d] ** 2
+                        o = D[r, d] if s.private else C[r, d]
+                        away += (o - C[r, d]) ** 2
+                        absolute += abs(C[r, d])
+                        square += C[r, d] ** 2
                     extent = square if s.penalty == L2 else absolute
                     penalty += np.float64(reg * (sparse * extent - f(0.5) * apart * away))
         if s.squared:
@@ -144,10 +145,8 @@ def _step(first, last, table_c, table_d, u, gu, bias, positives, negatives, work
                 weight = positive[t] + negative[t]
                 x[t] = weight * (e if x[t] < f(0.0) else f(1.0)) / (f(1.0) + e) - positive[t]
         for t in range(end - top):
-            weight = positive[t] + negative[t]
-            if weight == f(0.0) and not (s.whole or s.everywhere):
-                continue  # in the buffer for another batch
-            reg = f(1.0) if s.whole else weight
+            r = row[t]
+            reg = f(1.0) if s.whole else positive[t] + negative[t]
             g = x[t] * inverse
             g_bias += g
             pull, sign_step = apart * reg, item * subgradient * reg
@@ -157,24 +156,24 @@ def _step(first, last, table_c, table_d, u, gu, bias, positives, negatives, work
                 push, keep_c = item * pull, keep + item * pull
                 push_own, keep_d, step_own = own * pull, keep_own + own * pull, own * g
                 for d in range(k):
-                    c, o = C[t, d], D[t, d]
+                    c, o = C[r, d], D[r, d]
                     gu[d] += g * (c + o)
                     sign = (f(1.0) if c > f(0.0) else f(0.0)) - (f(1.0) if c < f(0.0) else f(0.0))
-                    C[t, d] = keep_c * c - step * u[d] - push * o - sign_step * sign
-                    D[t, d] = keep_d * o - step_own * u[d] - push_own * c
+                    C[r, d] = keep_c * c - step * u[d] - push * o - sign_step * sign
+                    D[r, d] = keep_d * o - step_own * u[d] - push_own * c
             else:
                 for d in range(k):
-                    c = C[t, d]
+                    c = C[r, d]
                     gu[d] += g * c
                     sign = (f(1.0) if c > f(0.0) else f(0.0)) - (f(1.0) if c < f(0.0) else f(0.0))
-                    C[t, d] = keep * c - step * u[d] - sign_step * sign
+                    C[r, d] = keep * c - step * u[d] - sign_step * sign
             if s.shared and s.item_bias:
-                C[t, k] -= item * (g + f(s.decay_item) * C[t, k])
+                C[r, k] -= item * (g + f(s.decay_item) * C[r, k])
             if s.shared and s.penalty == SOFT_THRESHOLD:
                 theta = item * sparse * reg
                 for d in range(k):
-                    c = C[t, d]
-                    C[t, d] = c - theta if c > theta else (c + theta if c < -theta else f(0.0) * c)
+                    c = C[r, d]
+                    C[r, d] = c - theta if c > theta else (c + theta if c < -theta else f(0.0) * c)
     return loss, penalty, g_bias
 
 
@@ -208,11 +207,47 @@ def _fold(ids, indptr, items, counts, neg_indptr, neg_items, whole, position, ou
     return most
 
 
+@njit(nogil=True, cache=True)
+def _rows(examples, n, hers, whole, shrink_item, shrink_own, grown, since, count, work, which):  # type: ignore[no-untyped-def]
+    """A batch's rows, ascending, into `which`; their counts and what decay has left of them since into `work`.
+
+    Returns how many rows, and how many with a part in D. What was there at step i had by then been 1 / grown[0, i] of
+    the start in C, 1 / grown[1, i] in D; now it would be shrink_item and shrink_own.
+    """
+    count[:, :n] = np.float32(0.0)
+    for e in examples:
+        count[e & 1, e >> 1] += np.float32(1.0)
+    found, own = 0, 0
+    for t in range(n):  # without a branch: who is in a batch is chance, and a processor guesses that wrong
+        which[found] = t
+        here = whole or count[0, t] + count[1, t] > np.float32(0.0)
+        found += here
+        own += here and t < hers
+    for p in range(found):
+        t = which[p]
+        work[1, p], work[2, p] = count[1, t], count[0, t]
+        work[3, p], work[4, p] = shrink_item * grown[0, since[t]], shrink_own * grown[1, since[t]]
+    return found, own
+
+
+@njit(nogil=True, cache=True)
+def _decay(which, C, D, kept_c, kept_d, private):  # type: ignore[no-untyped-def]
+    """Multiply rows of C and D by what is left of each."""
+    for t in range(len(which)):
+        r, c, o = which[t], kept_c[t], kept_d[t]
+        if c != np.float32(1.0):
+            for d in range(C.shape[1]):
+                C[r, d] *= c
+        if private and o != np.float32(1.0):
+            for d in range(D.shape[1]):
+                D[r, d] *= o
+
+
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _train(  # type: ignore[no-untyped-def]
     ids, indptr, all_rows, all_positive, all_negative, keys, seed, round_,
     table, user, user_bias, start, scale, slot, used, pool, rate_user, s, rest,
-    values, example, work, D, gu, shrinks, losses, sizes,
+    values, example, every, which, since, count, work, D, gu, shrinks, losses, sizes,
 ):  # fmt: skip
     """Train each client of a cohort. State arrays change in place; the movement of her rows fills `values`."""
     f = np.float32
@@ -228,6 +263,8 @@ def _train(  # type: ignore[no-untyped-def]
         while s.own_items and hers > 0 and positive[hers - 1] == f(0.0):
             hers -= 1
         several = size > s.batch
+        late, batches, steps = several and s.everywhere, -(-size // s.batch), 0
+        grown = np.ones((2, s.passes * batches + 1 if late else 1))
         if several:  # one entry for each example: its row, and whether it is a positive
             e = 0
             for t in range(n):
@@ -241,6 +278,8 @@ def _train(  # type: ignore[no-untyped-def]
         state = rng.stream(seed, round_, keys[i], rng.SHUFFLE)
         old_scale = f(scale[i]) if s.private else f(1.0)
         mine = i * table.shape[0]  # where her part of the pool begins
+        positives, negatives, listed, with_own = positive, negative, n, hers
+        since[:n] = 0  # the last step of a row
 
         # Where one step is all there is, rows are gathered, stepped and finished a block at a time; else all at once.
         stretch = _BLOCK if s.passes == 1 and not several and not s.everywhere else max(n, 1)
@@ -252,9 +291,13 @@ def _train(  # type: ignore[no-untyped-def]
                     for d in range(table.shape[1]):
                         C[t, d] = table[j, d]
                 if s.private and t < hers:
-                    row = pool[mine + slot[i, j]] if slot[i, j] >= 0 else start[j]
-                    for d in range(k):
-                        D[t, d] = old_scale * row[d]
+                    place = slot[i, j]
+                    if place >= 0:
+                        for d in range(k):
+                            D[t, d] = old_scale * pool[mine + place, d]
+                    else:
+                        for d in range(k):
+                            D[t, d] = old_scale * start[j, d]
 
             for sweep in range(s.passes if size > 0 else 0):
                 if several:
@@ -267,24 +310,21 @@ def _train(  # type: ignore[no-untyped-def]
                 for a in range(0, size, s.batch):
                     b = min(a + s.batch, size)
                     if several:
-                        positive, negative = work[1], work[2]
-                        positive[:n] = f(0.0)
-                        negative[:n] = f(0.0)
-                        for e in range(a, b):
-                            if example[e] & 1:
-                                positive[example[e] >> 1] += f(1.0)
-                            else:
-                                negative[example[e] >> 1] += f(1.0)
+                        listed, with_own = _rows(
+                            example[a:b], n, hers, s.whole, shrink_item, shrink_own, grown, since, count, work, which
+                        )
+                        positives, negatives = work[1], work[2]
                     if first == 0:
                         gu[:] = f(0.0)
                         g_bias = f(0.0)
                     for part in range(2):  # rows with D, then rows without
-                        begin, end = (first, min(last, hers)) if part == 0 else (max(first, hers), last)
+                        stop = listed if several else last
+                        begin, end = (first, min(stop, with_own)) if part == 0 else (max(first, with_own), stop)
                         if begin >= end:
                             continue
                         loss, penalty, g = _step(
-                            begin, end, C, D, u, gu, bias, positive, negative, work[0], b - a, fade,
-                            s if part == 0 else rest, sweep == 0 or s.tolerance > 0.0,
+                            begin, end, which if several else every, C, D, u, gu, bias, positives, negatives, work,
+                            late, b - a, fade, s if part == 0 else rest, sweep == 0 or s.tolerance > 0.0,
                         )  # fmt: skip
                         g_bias += g
                         if sweep == 0:
@@ -301,6 +341,11 @@ def _train(  # type: ignore[no-untyped-def]
                     if s.everywhere:
                         shrink_item *= 1.0 - s.rate_item * fade * s.decay_item
                         shrink_own *= 1.0 - s.rate_own * fade * s.decay_own
+                    if late:
+                        steps += 1
+                        grown[0, steps], grown[1, steps] = 1.0 / shrink_item, 1.0 / shrink_own
+                        for t in range(listed):
+                            since[which[t]] = steps
                     fade *= f(s.step_decay)
                 if s.tolerance > 0.0:
                     now = running / seen
@@ -308,6 +353,11 @@ def _train(  # type: ignore[no-untyped-def]
                         break
                     before = now
 
+            if late:
+                for t in range(n):
+                    work[3, t], work[4, t] = shrink_item * grown[0, since[t]], shrink_own * grown[1, since[t]]
+                _decay(every[:hers], C, D, work[3], work[4], s.private)
+                _decay(every[hers:n], C, D, work[3, hers:], work[4, hers:], False)
             back = f(1.0) / f(scale[i] * shrink_own) if s.private else f(1.0)
             kept = f(shrink_item)
             for t in range(first, last):
@@ -316,9 +366,9 @@ def _train(  # type: ignore[no-untyped-def]
                     if slot[i, j] < 0:
                         slot[i, j] = used[i]
                         used[i] += 1
-                    row = pool[mine + slot[i, j]]
+                    place = mine + slot[i, j]
                     for d in range(k):
-                        row[d] = back * D[t, d]
+                        pool[place, d] = back * D[t, d]
                 if s.shared:
                     for d in range(table.shape[1]):
                         C[t, d] -= kept * table[j, d]
@@ -373,7 +423,8 @@ def train(
         ids, indptr, rows, positive, negative, history.keys, seed, round_, download.table, user,
         user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot, store.used, store.pool,
         rate_user.astype(np.float32), settings, settings._replace(private=False), values,
-        np.empty(int(examples), np.int32), np.empty((3, longest), np.float32),
+        np.empty(int(examples), np.int32), np.arange(longest), np.empty(longest, np.int64),
+        np.empty(longest, np.int32), np.empty((2, longest), np.float32), np.empty((5, longest), np.float32),
         np.empty((longest if settings.private else 1, k), np.float32), np.empty(k, np.float32), shrinks, losses, sizes,
     )  # fmt: skip
     if not settings.shared:
