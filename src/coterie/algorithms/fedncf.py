@@ -46,7 +46,7 @@ class FedNCF(Federated):
     lr_user: float = 7.9  # step size of the user vector
     lr_item: float = 8.0  # step size of the item table on the client, times the number of items if rate_by_items
     rate_by_items: bool = True
-    lr_network: float = 0.1  # step size of the network on the client
+    lr_network: float = 1.0  # step size of the network on the client
     reg_user: float = 0.0  # weight decay of the user vector
     reg_item: float = 0.0  # weight decay of touched item rows
     reg_network: float = 0.0  # weight decay of the network

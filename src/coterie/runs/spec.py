@@ -140,8 +140,8 @@ def parse_setting(algorithm: str, text: str) -> tuple[str, Any]:
     try:
         return field, TypeAdapter(hints[field]).validate_python(value)
     except ValidationError as problem:
-        expected = problem.errors()[0]["msg"]
-        raise CoterieError(f"--set {field}={value}: {expected[0].lower()}{expected[1:]}") from None
+        wanted = [one["msg"].removeprefix("Input should be ") for one in problem.errors()]  # one for each type it may have
+        raise CoterieError(f"--set {field}={value}: expected {'; or '.join(dict.fromkeys(wanted))}") from None
 
 
 def _hints(cls: type[Any]) -> dict[str, Any]:
