@@ -36,6 +36,10 @@ RUNS = {
     "ease-600-ml-1m": "--algorithm ease --data ml-1m --set reg=600",
     "als-ml-1m": "--algorithm als --data ml-1m",
     "sgl-ml-100k": "--algorithm sgl --data ml-100k",
+    "bpr-ml-100k": "--algorithm bpr --data ml-100k",
+    "multvae-ml-100k": "--algorithm multvae --data ml-100k",
+    "mf-ml-100k": "--algorithm mf --data ml-100k",
+    "ncf-ml-100k": "--algorithm ncf --rounds 30 --data ml-100k",
     # the papers' protocols
     "mf-ml-100k-gpfedrec": "--algorithm mf --data ml-100k --protocol paper:gpfedrec",
     "ncf-ml-100k-gpfedrec": "--algorithm ncf --rounds 30 --data ml-100k --protocol paper:gpfedrec",

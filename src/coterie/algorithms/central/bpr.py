@@ -34,7 +34,7 @@ class Client(NamedTuple):
 @dataclass(frozen=True)
 class BPR(Central):
     dim: int = 32  # length of user and item vectors
-    lr: float = 0.05  # step size
+    lr: float = 0.02  # step size
     reg: float = 0.01  # weight decay of what a step touches
     start: float = 0.01  # deviation of the first vectors
 
