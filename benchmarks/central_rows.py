@@ -33,7 +33,7 @@ ROWS: dict[str, tuple[dict[str, tuple[Any, ...]], int | None, int]] = {
         1,
     ),
     "bpr": ({"lr": (0.02, 0.05, 0.1), "reg": (0.003, 0.01, 0.05)}, 100, 10),
-    "multvae": ({"beta": (0.05, 0.2)}, 40, 10),
+    "multvae": ({"beta": (0.05, 0.2), "lr": (0.001,)}, 40, 10),
 }
 
 

@@ -40,9 +40,9 @@ class Parameters(NamedTuple):
 class MultVAE(Central):
     dim: int = 64  # length of z
     hidden: int = 200  # width of the layers between
-    lr: float = 0.001  # Adam's step size
+    lr: float = 0.003  # Adam's step size
     dropout: float = 0.5  # share of a history hidden from the encoder
-    beta: float = 0.2  # most weight of the KL term
+    beta: float = 0.5  # most weight of the KL term
     anneal: int = 30  # epochs until beta is reached
     batch: int = 128  # people in a step
 
