@@ -42,6 +42,9 @@ app.command("split")(flower.split_command)
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
 Threads = Annotated[int | None, typer.Option(help="Threads; results do not depend on it. Default: all cores.")]
+Track = Annotated[
+    list[str] | None, typer.Option(help="Also tell tensorboard or mlflow, repeatable (extra `trackers`).")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -107,6 +110,7 @@ def run(
     keep: Annotated[
         str, typer.Option(help="Of a finished run keep all, history (each checkpoint too), model or nothing.")
     ] = "all",
+    track: Track = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a system and measure it."""
@@ -148,16 +152,16 @@ def run(
             )  # fmt: skip
         except ValidationError as problem:
             raise CoterieError(explain(problem)) from None
-    found = run_spec(said, out=out, threads=threads, quiet=quiet)
+    found = run_spec(said, out=out, threads=threads, quiet=quiet, track=track or ())
     _print_summary(found, quiet)
 
 
 @app.command()
-def resume(directory: Directory, threads: Threads = None, quiet: Quiet = False) -> None:
+def resume(directory: Directory, threads: Threads = None, track: Track = None, quiet: Quiet = False) -> None:
     """Go on with a run that was stopped; the result is the one it would have had."""
     from coterie.runs.api import resume as again
 
-    _print_summary(again(directory, threads=threads, quiet=quiet), quiet)
+    _print_summary(again(directory, threads=threads, quiet=quiet, track=track or ()), quiet)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from coterie.runs.display import shown
 from coterie.runs.drive import drive
 from coterie.runs.run import Run, load_data
 from coterie.runs.spec import RunSpec, explain, spec_of
+from coterie.runs.trackers import tracked
 
 
 def run(
@@ -31,9 +33,12 @@ def run(
     out: str | Path | None = None,
     threads: int | None = None,
     quiet: bool = True,
+    track: Sequence[str] = (),
     **options: Any,
 ) -> Run:
     """Train and measure. `options` are the spec's: rounds, seed, cohort, dropout, evaluate_every, keep, ...
+
+    `track` names who is told of each round beside the record: "tensorboard", "mlflow" (extra `trackers`).
 
     >>> import coterie
     >>> found = coterie.run(coterie.MostPop(), coterie.load("synthetic"), out="/tmp/example")  # doctest: +SKIP
@@ -47,7 +52,7 @@ def run(
         spec = spec_of(algorithm, data, protocol=chosen, **options)
     except ValidationError as problem:
         raise CoterieError(explain(problem)) from None
-    return run_spec(spec, data, out, threads, quiet)
+    return run_spec(spec, data, out, threads, quiet, track)
 
 
 def run_spec(
@@ -56,21 +61,28 @@ def run_spec(
     out: str | Path | None = None,
     threads: int | None = None,
     quiet: bool = True,
+    track: Sequence[str] = (),
 ) -> Run:
     """Train and measure what a spec says."""
     data = load_data(spec.data, data)
     spec = spec.model_copy(update={"data": spec.data.model_copy(update={"sha256": data.sha256})}).resolved()
     directory = RunDirectory(new_directory(None if out is None else Path(out), spec))
-    shown(drive(spec, data, directory, threads), spec, quiet)
+    shown(tracked(drive(spec, data, directory, threads), spec, directory.path, track), spec, quiet)
     return Run(directory.path, data)
 
 
-def resume(path: str | Path, data: Interactions | None = None, threads: int | None = None, quiet: bool = True) -> Run:
+def resume(
+    path: str | Path,
+    data: Interactions | None = None,
+    threads: int | None = None,
+    quiet: bool = True,
+    track: Sequence[str] = (),
+) -> Run:
     """Go on with a run that was stopped; the result is the one it would have had."""
     directory = RunDirectory(Path(path))
     spec = directory.spec()
     data = load_data(spec.data, data)
-    shown(drive(spec, data, directory, threads, resume=True), spec, quiet)
+    shown(tracked(drive(spec, data, directory, threads, resume=True), spec, directory.path, track), spec, quiet)
     return Run(directory.path, data)
 
 

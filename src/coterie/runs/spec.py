@@ -140,7 +140,7 @@ def parse_setting(algorithm: str, text: str) -> tuple[str, Any]:
     try:
         return field, TypeAdapter(hints[field]).validate_python(value)
     except ValidationError as problem:
-        wanted = [one["msg"].removeprefix("Input should be ") for one in problem.errors()]  # one for each type it may have
+        wanted = [one["msg"].removeprefix("Input should be ") for one in problem.errors()]  # one for each type
         raise CoterieError(f"--set {field}={value}: expected {'; or '.join(dict.fromkeys(wanted))}") from None
 
 
