@@ -58,7 +58,7 @@ class Client(NamedTuple):
 class NCF(Central):
     dim: int = 32  # length of user and item vectors
     negatives: int = 4  # drawn negatives for each positive, redrawn each epoch
-    lr: float = 0.003  # Adam's step size
+    lr: float = 0.001  # Adam's step size
     reg: float = 0.001  # weight decay of the vectors an example touches
     batch: int = 1024  # examples in a step
     start: float = 0.05  # deviation of the first vectors
