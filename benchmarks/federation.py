@@ -80,7 +80,7 @@ def case(nodes: int, users: int, items: int, rounds: int) -> dict[str, Any]:
                     said = Path(f"/proc/{pid}/cmdline").read_bytes()
                 except OSError:
                     continue
-                for kind, word in (("superlink", b"flower-superlink"), ("serverapp", b"flwr-serverapp")):
+                for kind, word in (("superlink", b"runtime\0superlink"), ("serverapp", b"runtime\0rounds")):
                     if word in said:
                         peaks[kind] = max(peaks[kind], peak(pid))
 
