@@ -34,6 +34,8 @@ RUNS = {
     "ease-ml-100k": "--algorithm ease --data ml-100k",
     "ease-ml-1m": "--algorithm ease --data ml-1m",
     "ease-600-ml-1m": "--algorithm ease --data ml-1m --set reg=600",
+    "ease-auto-ml-100k": "--algorithm ease --data ml-100k --set reg=auto",
+    "ease-auto-ml-1m": "--algorithm ease --data ml-1m --set reg=auto",
     "als-ml-1m": "--algorithm als --data ml-1m",
     "sgl-ml-100k": "--algorithm sgl --data ml-100k",
     "bpr-ml-100k": "--algorithm bpr --data ml-100k",

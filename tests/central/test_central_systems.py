@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import coterie
+from coterie import rng
 from coterie.algorithms import make
-from coterie.algorithms.central import fitting, itemknn, lightgcn, ncf, sgl
+from coterie.algorithms.central import ease, fitting, itemknn, lightgcn, ncf, sgl
 from coterie.algorithms.central.ease import binary
 from coterie.algorithms.interface import Report
 from coterie.engine.simulate import simulate, start
@@ -364,3 +365,33 @@ def test_whose_nearest_items_count() -> None:
         algorithm = make("itemknn", neighbours=3, shrink=2.0, nearest_of=whose)
         scores = algorithm.score(_trained(algorithm, world, 1), (), world, np.arange(30))
         np.testing.assert_allclose(scores, owners @ weights, atol=1e-5)
+
+
+def test_ease_chooses_its_ridge_by_items_set_aside_from_training() -> None:
+    """Against a plain loop: who is shown what, what is asked for, and how each ridge ranks it."""
+    world = random_history(600, 25, 12, seed=3)
+    draws = rng.uniforms(7, 0, world.keys, rng.SHUFFLE)
+    shown, asked = np.zeros((600, 25)), {}
+    for user in range(600):
+        own = np.sort(world.items[world.indptr[user] : world.indptr[user + 1]])
+        shown[user, own] = 1.0
+        if len(own) > 1:
+            asked[user] = own[int(draws[user] * len(own))]
+            shown[user, asked[user]] = 0.0
+    quality = {}
+    for reg in ease.TRIED:
+        inverse = np.linalg.inv(shown.T @ shown + reg * np.eye(25))
+        weights = inverse / -np.diag(inverse)
+        np.fill_diagonal(weights, 0.0)
+        quality[reg] = 0.0
+        for user, item in asked.items():
+            scores = shown[user] @ weights
+            rank = sum(scores[j] > scores[item] for j in range(25) if not shown[user, j])
+            quality[reg] += 1.0 / np.log2(rank + 2) if rank < 10 else 0.0
+    chosen = ease.choose(world, 7)
+    assert quality[chosen] == pytest.approx(max(quality.values()), rel=1e-3)
+    assert len(set(quality.values())) > 1  # the ridges differ here, so there was something to choose
+    auto = make("ease", reg="auto")
+    server, _ = auto.train(auto.init(world, 7), world, 1, 7)
+    np.testing.assert_array_equal(server.weights, make("ease", reg=chosen).train(server, world, 1, 7)[0].weights)
+    assert auto.record(server) == {"reg": chosen}
