@@ -23,6 +23,7 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 import coterie
 from coterie.algorithms import CATALOGUE, make
+from coterie.engine.flower import runtime
 from coterie.engine.flower.federation import NodeProcesses, Server
 from coterie.engine.flower.keys import node_key
 from coterie.engine.flower.node import Node
@@ -58,9 +59,10 @@ class Running:
         """kill -9 of the process that runs the rounds. False: it was not there at this moment."""
         for parent in descendants(self.processes.running["superlink"].pid):
             for pid in descendants(parent):  # a fork of the process that keeps everything loaded
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    return True
+                with suppress(OSError):
+                    if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":  # not killed before
+                        os.kill(pid, signal.SIGKILL)
+                        return True
         return False
 
 
@@ -234,3 +236,37 @@ def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
     assert first == again
     assert first[0].stat().st_mode & 0o077 == 0
     assert first[1].read_text().startswith("ecdsa-sha2-nistp384 ")
+
+
+def test_a_fork_that_ends_does_not_end_its_siblings() -> None:
+    """Flower's way out of a process closes the executor it inherited, which knows every fork made before."""
+    pytest.importorskip("flwr.supercore.superexec.executor")
+    sibling = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        forking = runtime._Forking(lambda _: forking.close(), lambda: None, runtime._Clock())
+        forking.children.add(sibling.pid)
+        forking.launch(None)
+        (child,) = forking.children - {sibling.pid}
+        assert os.waitpid(child, 0)[1] == 0
+        time.sleep(0.2)
+        assert sibling.poll() is None
+        forking.close()  # the parent's own way out does end them
+        assert sibling.wait(10) == -signal.SIGTERM
+    finally:
+        sibling.kill()
+
+
+def test_a_message_whose_content_never_comes_is_given_up() -> None:
+    """A server killed while it sends leaves one behind; Flower would wait two hours for it and read no other."""
+    from flwr.supercore.inflatable import inflatable_utils as inside
+
+    before = {
+        pull: dict(pull.__kwdefaults__) for pull in (inside.pull_objects, inside.pull_and_inflate_object_from_tree)
+    }
+    try:
+        runtime.retry_sooner()
+        for pull in before:
+            assert pull.__kwdefaults__["max_time"] == runtime.GIVEN_UP and pull.__kwdefaults__["backoff_cap"] <= 2.0
+    finally:
+        for pull, defaults in before.items():
+            pull.__kwdefaults__.update(defaults)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, final
 
 QUICK = 0.25  # seconds between looks while rounds are going on; Flower's own is 3
+GIVEN_UP = 30.0  # seconds in which a message's content has to follow it
 CALM = 30.0  # seconds without a message, after which the looks become rarer
 
 
@@ -57,13 +58,15 @@ def retry_sooner() -> None:
     """An object that is not there yet is asked for again after 0.1 s, then 0.2, ...; Flower begins with a second.
 
     With quick looks a message is often seen just before its content has come, so this second was paid in every round.
+    And a message whose content does not come is given up after `GIVEN_UP` seconds: a server that is killed while it
+    sends leaves such a message behind, for which Flower would wait two hours and read no other.
     """
     from flwr.supercore.inflatable import inflatable_utils as inside
 
     for pull in (inside.pull_objects, inside.pull_and_inflate_object_from_tree):
         defaults = pull.__kwdefaults__ or {}
-        _expect("initial_backoff" in defaults, "pulling objects has an initial_backoff")
-        defaults["initial_backoff"] = 0.1
+        _expect({"initial_backoff", "backoff_cap", "max_time"} <= set(defaults), "pulling objects has its three limits")
+        defaults["initial_backoff"], defaults["backoff_cap"], defaults["max_time"] = 0.1, 2.0, GIVEN_UP
 
 
 def supernode(arguments: list[str]) -> None:
@@ -118,6 +121,7 @@ class _Forking:
                 os.kill(pid, 15)
 
     def _child(self, spec: Any) -> None:
+        self.children.clear()  # Flower's way out closes what was inherited: siblings are not the child's to end
         code = 1
         try:
             self.work(spec)
