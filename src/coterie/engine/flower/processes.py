@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -158,9 +159,18 @@ def tool(name: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of loopback that nobody listens at, below those that the system gives to outgoing connections.
+
+    A port the system offers by itself is one it also hands out to the next connection: seconds later, when the process
+    that is to listen has started, somebody else may have it.
+    """
+    draw = random.SystemRandom()
+    for _ in range(200):
+        port = draw.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise CoterieError("no free port between 20000 and 32000 on loopback after 200 tries")
 
 
 def wait_for_port(processes: Processes, host: str, port: int, seconds: float = 240.0) -> None:
