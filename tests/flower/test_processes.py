@@ -181,7 +181,7 @@ def test_the_commands_from_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_fifty_kills_of_the_server_end_in_the_same_model(tmp_path: Path) -> None:
     """At any moment: while it starts, while nodes join, in a round, between two."""
-    algorithm, draw, rounds = small("fedrap"), random.Random(0), 30
+    algorithm, draw, rounds = small("fedrap"), random.Random(0), 20
     with running(tmp_path, algorithm, rounds=rounds, tls=False) as here:
         here.round_done(1)
         for _ in range(50):

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, final
 
 QUICK = 0.25  # seconds between looks while rounds are going on; Flower's own is 3
-GIVEN_UP = 30.0  # seconds in which a message's content has to follow it
+GIVEN_UP = 15.0  # seconds in which a message's content has to follow it
 CALM = 30.0  # seconds without a message, after which the looks become rarer
 
 
