@@ -107,7 +107,7 @@ def test_over_tls_with_the_server_killed_and_a_stranger_at_the_door(tmp_path: Pa
         for number in (0, 1):  # once while nodes join, once in a round
             here.round_done(number)
             time.sleep(draw.uniform(0.0, 1.0))
-            here.until(here.kill_server_run, 60)
+            here.until(here.kill_server_run, 180)
             here.server.submit()
         summary = here.server.wait(LONG)
         assert summary["nodes"] == 3
@@ -187,7 +187,7 @@ def test_fifty_kills_of_the_server_end_in_the_same_model(tmp_path: Path) -> None
         for _ in range(50):
             left = rounds - len(here.ledger.rounds())
             time.sleep(draw.uniform(0.0, 4.0 if left > 5 else 0.2))  # the last rounds are kept for the end
-            here.until(here.kill_server_run, 60)
+            here.until(here.kill_server_run, 180)
             here.server.submit()
         before = len(here.ledger.rounds())
         summary = here.server.wait(600)
