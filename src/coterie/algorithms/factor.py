@@ -136,6 +136,7 @@ def _train(  # type: ignore[no-untyped-def]
         state = rng.stream(seed, round_, keys[i], rng.SHUFFLE)
         old_scale = f(scale[i]) if s.private else f(1.0)
         mine = i * table.shape[0]  # where her part of the pool begins
+        # What a step walks: how often each row counts, how many rows, how many with a part in D. A batch has its own.
         positives, negatives, listed, with_own = positive, negative, n, hers
         since[:n] = 0  # the last step of a row
 

@@ -156,11 +156,11 @@ class Keeper:
         try:
             tensors.save(part / "last", state, {"round": round_, "version": __version__})
             if self.best_round == round_ and self._best_path is None:
-                _link(part / "last", part / "best")
+                link_tree(part / "last", part / "best")
             elif self._best is not None:
                 tensors.save(part / "best", self._best, {"round": self.best_round, "version": __version__})
             elif self._best_path is not None:
-                _link(self._best_path, part / "best")
+                link_tree(self._best_path, part / "best")
             tensors.save(part / "progress", progress, {"round": round_, "version": __version__})
         except OSError:
             shutil.rmtree(part, ignore_errors=True)  # half a checkpoint only takes up room
@@ -181,7 +181,7 @@ class Keeper:
         if keep != "nothing":
             part = self.directory.path / ".model.part"
             shutil.rmtree(part, ignore_errors=True)
-            _link(best, part)
+            link_tree(best, part)
             part.replace(self.directory.model)
         return hashes
 
@@ -191,7 +191,7 @@ class Keeper:
             shutil.rmtree(self.directory.checkpoints, ignore_errors=True)
 
 
-def _link(source: Path, target: Path) -> None:
+def link_tree(source: Path, target: Path) -> None:
     """The same files under another name, without a second copy where the file system can."""
     target.mkdir(parents=True)
     for file in source.iterdir():

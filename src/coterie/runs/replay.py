@@ -22,7 +22,7 @@ from coterie.protocol import CanaryWatch, Prepared
 from coterie.ragged import Ragged
 from coterie.runs import tensors
 from coterie.runs.continuing import carry
-from coterie.runs.directory import Progress, RunDirectory, _link
+from coterie.runs.directory import Progress, RunDirectory, link_tree
 from coterie.runs.measure import measure
 from coterie.runs.run import Run
 from coterie.runs.spec import RunSpec
@@ -161,7 +161,7 @@ def plant(before: Run, spec: RunSpec, after: Prepared, directory: RunDirectory, 
             if best is None or value > best[0]:
                 best = value, folder / "last"
     if best is not None:
-        _link(best[1], directory.checkpoints / f"round-{last:06d}" / "best")
+        link_tree(best[1], directory.checkpoints / f"round-{last:06d}" / "best")
     for record in before.rounds:
         if record["round"] <= last:
             bare = {key: value for key, value in record.items() if key not in ("validation", "test")}

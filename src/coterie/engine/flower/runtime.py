@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import io
 import os
 import sys
 import time
@@ -244,7 +245,8 @@ def submit(link: str, app: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a library it builds with
         content = build_fab_from_disk(app)
-    client = init_http_client_from_connection(read_superlink_connection(link))
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # it says where it calls
+        client = init_http_client_from_connection(read_superlink_connection(link))
     try:
         client.StartRun(StartRunRequest(fab=Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)))
     finally:
