@@ -33,6 +33,8 @@ RUNS = {
     "lightgcn-ml-100k": LIGHT,
     "ease-ml-100k": "--algorithm ease --data ml-100k",
     "ease-ml-1m": "--algorithm ease --data ml-1m",
+    "ease-300-ml-100k": "--algorithm ease --data ml-100k --set reg=300",
+    "ease-300-ml-1m": "--algorithm ease --data ml-1m --set reg=300",
     "ease-600-ml-1m": "--algorithm ease --data ml-1m --set reg=600",
     "ease-auto-ml-100k": "--algorithm ease --data ml-100k --set reg=auto",
     "ease-auto-ml-1m": "--algorithm ease --data ml-1m --set reg=auto",

@@ -12,11 +12,12 @@ from coterie.algorithms.central.ease import MOST_ITEMS, binary
 from coterie.algorithms.fedease import FedEASE, unfold
 from coterie.engine.simulate import simulate, start
 from coterie.errors import CoterieError
+from coterie.ragged import Ragged
 from tests.worlds import random_history
 
 
-def _run(history, rounds=1, **how):
-    algorithm = FedEASE(reg=5.0)
+def _run(history, rounds=1, reg=5.0, **how):
+    algorithm = FedEASE(reg=reg)
     state = start(algorithm, history, 0)
     for done in simulate(algorithm, history, state, range(1, rounds + 1), 0, **how):
         state = done.state
@@ -31,11 +32,11 @@ def test_the_sum_is_the_gram_matrix(n_items: int) -> None:
     np.testing.assert_array_equal(state.server.counts, owners.T @ owners)
 
 
-@pytest.mark.parametrize("n_items", [30, 41])
-def test_weights_are_those_of_central_ease(n_items: int) -> None:
+@pytest.mark.parametrize(("n_items", "reg"), [(30, 5.0), (41, 5.0), (30, "people"), (41, "people")])
+def test_weights_are_those_of_central_ease(n_items: int, reg: float | str) -> None:
     history = random_history(60, n_items, 12, seed=1)
-    algorithm, state, _ = _run(history)
-    central = make("ease", reg=5.0)
+    algorithm, state, _ = _run(history, reg=reg)
+    central = make("ease", reg=reg)
     model, _ = central.train(central.init(history, 0), history, 1, 0)
     np.testing.assert_allclose(state.server.weights, model.weights, atol=1e-6, rtol=0)
     everybody = np.arange(60)
@@ -68,17 +69,43 @@ def test_small_cohorts_reach_everybody_and_nobody_counts_twice() -> None:
     assert state.clients.sent.all()
     owners = binary(history).toarray()
     np.testing.assert_array_equal(state.server.counts, owners.T @ owners)
-    assert done.bytes_up == 0, "she sends once"
+    assert done.bytes_up == 4, "she sends once, and then that there is nothing new"
+    assert state.server.people[0] == 50
     _, early, _ = _run(history, rounds=2, size=0.1)
     sent = owners[early.clients.sent]
     assert 0 < len(sent) < 50
     np.testing.assert_array_equal(early.server.counts, sent.T @ sent)
+    assert early.server.people[0] == len(sent)
+
+
+def test_the_ridge_grows_with_the_people_whose_counts_are_there() -> None:
+    """Everybody there twice has the weights of everybody there once; who has nothing does not count."""
+    history = random_history(40, 25, 8, seed=6)
+    _, once, _ = _run(history, reg="people")
+    items = np.concatenate([history.items, history.items])
+    ends = history.indptr[1:]
+    nobody = np.array([2 * ends[-1]])
+    indptr = np.concatenate([history.indptr, ends[-1] + ends, nobody])
+    spared = Ragged(indptr, items)
+    double = history._replace(
+        indptr=indptr, items=items, counts=np.ones(len(items), np.float32), ratings=np.ones(len(items), np.float32),
+        forbidden=spared, keys=np.arange(81, dtype=np.uint64),
+    )  # fmt: skip
+    _, twice, _ = _run(double, reg="people")
+    assert twice.server.people[0] == 80
+    np.testing.assert_allclose(twice.server.weights, once.server.weights, atol=1e-6, rtol=0)
+    central = make("ease")
+    model, _ = central.train(central.init(double, 0), double, 1, 0)
+    assert central.record(model) == {"reg": 8.0}
+    np.testing.assert_allclose(twice.server.weights, model.weights, atol=1e-6, rtol=0)
+    _, fixed, _ = _run(double, reg=4.0)
+    assert np.abs(fixed.server.weights - once.server.weights).max() > 1e-3  # half the ridge is another model
 
 
 def test_bytes_are_her_rows_or_the_whole_triangle() -> None:
     history = random_history(10, 20, 5, seed=5)
     _, _, done = _run(history)
-    assert done.bytes_up == np.mean(history.lengths * (4 + 4 * 11))
+    assert done.bytes_up == np.mean(history.lengths * (4 + 4 * 11)) + 4
     assert done.bytes_down == 4 * 20 * 20
 
 

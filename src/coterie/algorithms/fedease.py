@@ -3,7 +3,8 @@
 EASE needs nothing of the people but G = X^T X, and G is a sum over people: client i adds 1 to every pair of items that
 she has. She sends her counts once; the server adds them up in fixed point, so G is exact, and solves
 B = I - P diag(1 / diag(P)), P = (G + reg I)^-1, with the code of central EASE: the same counts give the same weights,
-bit for bit. B goes to the devices, where <her items, B> is her score.
+bit for bit. The ridge grows with the people in the sum: beside her counts each sends a 1, so their number is known too.
+B goes to the devices, where <her items, B> is her score.
 
 G is symmetric, so each pair travels once: the count of (i, j) stands in row i at column (j - i) mod m, or in row j at
 column (i - j) mod m, whichever column is at most m / 2. The upload has a row for each of her items, m / 2 + 1 wide.
@@ -18,12 +19,12 @@ Steck: Embarrassingly Shallow Autoencoders for Sparse Data. WWW 2019 (the closed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 from numba import njit
 
-from coterie.algorithms.central.ease import MOST_ITEMS, binary, solve
+from coterie.algorithms.central.ease import MOST_ITEMS, binary, ridge, solve
 from coterie.algorithms.interface import Download, Federated, History, Report, Sum, Upload
 from coterie.algorithms.server import FIXED_POINT
 from coterie.errors import CoterieError
@@ -32,6 +33,7 @@ from coterie.errors import CoterieError
 class Server(NamedTuple):
     counts: np.ndarray  # int32[m, m]: G, in how many histories two items stand together
     weights: np.ndarray  # float32[m, m]: B
+    people: np.ndarray  # int64[1]: whose counts these are
 
 
 class Client(NamedTuple):
@@ -74,7 +76,8 @@ def unfold(folded: np.ndarray) -> np.ndarray:
 @final
 @dataclass(frozen=True)
 class FedEASE(Federated):
-    reg: float = 300.0  # ridge: how far item-item weights are held back
+    reg: float | Literal["people"] = "people"  # ridge: `each` x the people in the sum; or a number
+    each: float = 0.1  # what each person adds to the ridge with reg=people
 
     name: ClassVar[str] = "fedease"
     citation: ClassVar[str] = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019; federated here"
@@ -91,7 +94,8 @@ class FedEASE(Federated):
                 f"{n_items} items are above the limit of {MOST_ITEMS}. Use fedmf, or keep only items with several "
                 "interactions."
             )
-        return Server(np.zeros((n_items, n_items), np.int32), np.zeros((n_items, n_items), np.float32))
+        counts, weights = np.zeros((n_items, n_items), np.int32), np.zeros((n_items, n_items), np.float32)
+        return Server(counts, weights, np.zeros(1, np.int64))
 
     def init_clients(self, history: History, seed: int) -> Client:
         return Client(np.zeros(history.n_clients, np.bool_))
@@ -103,26 +107,27 @@ class FedEASE(Federated):
     def client_step(
         self, clients: Client, ids: np.ndarray, history: History, download: Download, round_: int, seed: int
     ) -> tuple[Upload, Report]:
-        size = int(history.lengths[ids][~clients.sent[ids]].sum())
+        fresh = ~clients.sent[ids] & (history.lengths[ids] > 0)
+        size = int(history.lengths[ids][fresh].sum())
         indptr, rows = np.zeros(len(ids) + 1, np.int64), np.empty(size, np.int32)
         values = np.zeros((size, history.n_items // 2 + 1), np.float32)
         _fold(ids, history.indptr, history.items, clients.sent, history.n_items, indptr, rows, values)
         clients.sent[ids] = True
         nothing = np.zeros(len(ids))
-        return Upload(indptr, rows, values, np.empty((len(ids), 0), np.float32)), Report(
-            nothing, nothing.astype(np.int64), None
-        )
+        upload = Upload(indptr, rows, values, fresh[:, None].astype(np.float32))
+        return upload, Report(nothing, nothing.astype(np.int64), None)
 
     def server_step(self, server: Server, received: Sum, round_: int) -> Server:
         if not received.touched.any():  # everybody drawn has sent before
             return server
         counts = server.counts + unfold(np.rint(received.rows / FIXED_POINT).astype(np.int32))
-        there = np.flatnonzero(np.diag(counts))
+        people = server.people + np.rint(received.dense / FIXED_POINT).astype(np.int64)
+        reg, there = ridge(self.reg, self.each, int(people[0])), np.flatnonzero(np.diag(counts))
         if 2 * len(there) > len(counts):
-            return Server(counts, solve(counts, self.reg))
+            return Server(counts, solve(counts, reg), people)
         weights = np.zeros_like(server.weights)  # items nobody has weigh nothing: leave them out of the inverse
-        weights[np.ix_(there, there)] = solve(counts[np.ix_(there, there)], self.reg)
-        return Server(counts, weights)
+        weights[np.ix_(there, there)] = solve(counts[np.ix_(there, there)], reg)
+        return Server(counts, weights, people)
 
     def seen(self, download: Download, n_items: int, seed: int) -> Server:
         return self.init_server(n_items, seed)._replace(weights=download.table)

@@ -3,8 +3,10 @@
 Scores are X B with B = I - P diag(1 / diag(P)), P = (X^T X + reg I)^-1: the best item-item weights with a zero diagonal
 under squared error. One matrix inverse of items x items.
 
-How strong the ridge has to be depends on the data. With `--set reg=auto` it is chosen from the training data alone: one
-item of each history is set aside, and of a few ridges the one that ranks those best is used for the whole.
+How strong the ridge has to be depends on the data. X^T X is a sum over people, so by default the ridge is `each` times
+their number: if everybody were there twice, the weights would stay the same. With `--set reg=auto` it is chosen from
+the training data alone: one item of each history is set aside, and of a few ridges the one that ranks those best is
+used for the whole.
 
 Steck: Embarrassingly Shallow Autoencoders for Sparse Data. WWW 2019.
 """
@@ -51,6 +53,11 @@ def solve(gram: np.ndarray, reg: float) -> np.ndarray:
     return weights.astype(np.float32)
 
 
+def ridge(reg: float | Literal["people"], each: float, people: int) -> float:
+    """The ridge for so many people with a history."""
+    return each * max(people, 1) if reg == "people" else reg
+
+
 def choose(history: History, seed: int) -> float:
     """The ridge of TRIED that ranks best (NDCG@10, all items) one item of each history that it was not shown."""
     owners = binary(history)
@@ -83,7 +90,8 @@ def _quality(weights: np.ndarray, shown: scipy.sparse.csr_matrix, users: np.ndar
 @final
 @dataclass(frozen=True)
 class EASE(Central):
-    reg: float | Literal["auto"] = 300.0  # ridge: how far item-item weights are held back; auto: by the training data
+    reg: float | Literal["people", "auto"] = "people"  # ridge: `each` x people; auto: by the training data; a number
+    each: float = 0.1  # what each person adds to the ridge with reg=people
 
     name: ClassVar[str] = "ease"
     citation: ClassVar[str] = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
@@ -100,7 +108,11 @@ class EASE(Central):
         return Server(np.zeros((history.n_items, history.n_items), np.float32), np.zeros(1))
 
     def train(self, server: Server, history: History, round_: int, seed: int) -> tuple[Server, None]:
-        owners, reg = binary(history), choose(history, seed) if self.reg == "auto" else self.reg
+        if self.reg == "auto":
+            reg = choose(history, seed)
+        else:
+            reg = ridge(self.reg, self.each, int(np.count_nonzero(history.lengths)))
+        owners = binary(history)
         return Server(solve((owners.T @ owners).toarray(), reg), np.array([reg])), None
 
     def record(self, server: Server) -> dict[str, Any]:
