@@ -28,7 +28,12 @@ from coterie.report.federank_rows import METRICS, Rows, refitted
 ROWS: dict[str, tuple[dict[str, tuple[Any, ...]], int | None, int]] = {
     "userknn": ({"neighbours": (20, 50, 100, 200), "weighting": ("cosine", "tfidf")}, None, 1),
     "itemknn": (
-        {"neighbours": (20, 50, 200), "shrink": (0.0, 1.0, 5.0, 20.0), "nearest_of": ("hers", "candidate")},
+        {
+            "neighbours": (20, 50, 200),
+            "weighting": ("cosine",),
+            "shrink": (0.0, 1.0, 5.0, 20.0),
+            "nearest_of": ("hers", "candidate"),
+        },
         None,
         1,
     ),

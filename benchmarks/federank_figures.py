@@ -27,7 +27,7 @@ ROWS: dict[str, tuple[dict[str, tuple[Any, ...]], int | None, int]] = {
     "federank": ({}, None, 5),
     "fcf": ({}, None, 10),
     "userknn": ({"neighbours": (50, 100, 200), "weighting": ("cosine", "tfidf")}, None, 1),
-    "itemknn": ({"neighbours": (50, 200), "shrink": (0.0, 1.0, 5.0, 20.0)}, None, 1),
+    "itemknn": ({"neighbours": (50, 200), "weighting": ("cosine",), "shrink": (0.0, 1.0, 5.0, 20.0)}, None, 1),
     "bpr": ({"lr": (0.02, 0.05), "reg": (0.01, 0.05)}, 60, 20),
     "multvae": ({"beta": (0.05, 0.2)}, 40, 10),
 }

@@ -334,7 +334,7 @@ def test_shrinkage_believes_what_many_had_together() -> None:
     both = owners.T @ owners
     length = np.sqrt(np.diag(both))
     for shrink in (0.001, 3.0):
-        algorithm = make("itemknn", neighbours=5, shrink=shrink)
+        algorithm = make("itemknn", neighbours=5, weighting="cosine", shrink=shrink)
         server = _trained(algorithm, world, 1)
         found = itemknn.matrix(server, 12).toarray()
         wanted = both / np.outer(length, length) * both / (both + shrink)
@@ -346,7 +346,7 @@ def test_shrinkage_believes_what_many_had_together() -> None:
         if shrink == 0.001:
             whole = itemknn.matrix(itemknn.shrunk(binary(world), 12, 1e-9), 12).toarray()
             assert whole == pytest.approx(itemknn.matrix(plain, 12).toarray(), abs=1e-5)
-    with pytest.raises(CoterieError, match="goes with cosine only"):
+    with pytest.raises(CoterieError, match="goes with weighting=cosine only"):
         make("itemknn", weighting="bm25", shrink=1.0)
 
 
@@ -362,7 +362,7 @@ def test_whose_nearest_items_count() -> None:
         kept[item, first] = likeness[item, first]
     assert not np.allclose(kept, kept.T)
     for whose, weights in (("hers", kept), ("candidate", kept.T)):
-        algorithm = make("itemknn", neighbours=3, shrink=2.0, nearest_of=whose)
+        algorithm = make("itemknn", neighbours=3, weighting="cosine", shrink=2.0, nearest_of=whose)
         scores = algorithm.score(_trained(algorithm, world, 1), (), world, np.arange(30))
         np.testing.assert_allclose(scores, owners @ weights, atol=1e-5)
 

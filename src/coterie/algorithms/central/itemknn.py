@@ -76,8 +76,8 @@ def matrix(server: Server, columns: int) -> scipy.sparse.csr_matrix:
 @final
 @dataclass(frozen=True)
 class ItemKNN(Central):
-    neighbours: int = 50  # most alike items kept for each item
-    weighting: Literal["cosine", "tfidf", "bm25"] = "cosine"  # how much each (user, item) pair says
+    neighbours: int = 20  # most alike items kept for each item
+    weighting: Literal["cosine", "tfidf", "bm25"] = "tfidf"  # how much each (user, item) pair says
     k1: float = 1.2  # BM25: how soon repeats stop to count
     b: float = 0.75  # BM25: how much a popular item is held back
     shrink: float = 0.0  # cosine: how many common owners are half believed; 0 believes one
@@ -92,7 +92,8 @@ class ItemKNN(Central):
         need("implicit", "central", self.name)
         if self.shrink < 0.0 or (self.shrink > 0.0 and self.weighting != "cosine"):
             raise CoterieError(
-                f"shrink is {self.shrink} with weighting {self.weighting}; it is 0 or more, and goes with cosine only"
+                f"shrink is {self.shrink} with weighting {self.weighting}; it is 0 or more, and goes with "
+                "weighting=cosine only"
             )
 
     def init(self, history: History, seed: int) -> Server:

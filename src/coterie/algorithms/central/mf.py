@@ -48,7 +48,7 @@ class MF(Central):
     dim: int = 32  # length of user and item vectors
     negatives: int = 4  # drawn negatives for each positive, redrawn each epoch
     lr: float = 0.003  # Adam's step size
-    reg: float = 0.02  # weight decay of the vectors an example touches
+    reg: float = 0.005  # weight decay of the vectors an example touches
     batch: int = 2048  # examples in a step
     start: float = 0.05  # deviation of the first vectors
 

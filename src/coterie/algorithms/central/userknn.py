@@ -33,7 +33,7 @@ class Server(NamedTuple):
 @dataclass(frozen=True)
 class UserKNN(Central):
     neighbours: int = 50  # most alike people asked
-    weighting: Literal["cosine", "tfidf"] = "tfidf"  # how much each item says
+    weighting: Literal["cosine", "tfidf"] = "cosine"  # how much each item says
 
     name: ClassVar[str] = "userknn"
     citation: ClassVar[str] = "Resnick et al., GroupLens, CSCW 1994; implicit"
