@@ -42,7 +42,7 @@ def drawn(prepared: Prepared) -> np.ndarray:
 
 def measured(name: str, avoid: str) -> dict[str, list[float]]:
     prepared = prepare(load(name), resolve("paper:fedrap").model_copy(update={"negatives_avoid": avoid}), 0)
-    algorithm, history = make("lightgcn"), prepared.history
+    algorithm, history = make("lightgcn", reg=1e-4), prepared.history
     state = start(algorithm, history, 0)
     for one in simulate(algorithm, history, state, range(1, EPOCHS[name] + 1), 0):
         state = one.state

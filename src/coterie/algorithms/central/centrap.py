@@ -33,8 +33,8 @@ class CentRAP(Central):
     negatives: int = 4  # distinct sampled negatives for each positive, redrawn each round
     start: float = 0.1  # deviation of the first C and u
     lr_user: float = 0.02  # step size of u, for the sum over a history
-    lr_item: float = 0.02  # step size of C
-    lr_own: float = 0.005  # step size of D
+    lr_item: float = 0.002  # step size of C
+    lr_own: float = 0.0005  # step size of D
     reg_user: float = 0.02  # weight decay of u
     reg_item: float = 0.02  # weight decay of touched rows of C
     reg_own: float = 0.1  # weight decay of touched rows of D
@@ -48,8 +48,10 @@ class CentRAP(Central):
     draws_negatives: ClassVar[bool] = True
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
         "coterie": {},
-        "as_released": {"lr_own": 0.1, "reg_own": 0.0, "reg_user": 0.0, "reg_item": 0.0, "start": 0.3},
-    }
+        "as_released": {
+            "lr_item": 0.02, "lr_own": 0.1, "reg_own": 0.0, "reg_user": 0.0, "reg_item": 0.0, "start": 0.3,
+        },
+    }  # fmt: skip
 
     def init(self, history: History, seed: int) -> Server:
         draws = rng.generator(seed, rng.ITEM_START)

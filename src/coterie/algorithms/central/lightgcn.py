@@ -142,7 +142,7 @@ class LightGCN(Central):
     dim: int = 32  # length of user and item vectors
     layers: int = 2  # how far along the graph vectors are smoothed
     lr: float = 0.02  # Adam's step size
-    reg: float = 1e-4  # weight decay of the vectors a triple touches
+    reg: float = 1e-5  # weight decay of the vectors a triple touches
     batch: int = 2048  # triples in a step
     start: float = 0.1  # deviation of the first vectors
     negatives: int = 1  # drawn negatives for each positive, redrawn each epoch
