@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from coterie import rng
-from coterie.algorithms.factor_step import BLOCK, FAST, L1, L2, NO_PENALTY, SOFT_THRESHOLD, decay, step_rows
+from coterie.algorithms.factor_step import BLOCK, FAST, L1, L2, NO_PENALTY, SOFT_THRESHOLD, step_rows
 from coterie.algorithms.interface import Download, History, Report, Upload
 from coterie.algorithms.rowstore import RowStore
 from coterie.ragged import Ragged
@@ -79,12 +79,8 @@ def _fold(ids, indptr, items, counts, neg_indptr, neg_items, whole, position, ou
 
 
 @njit(nogil=True, cache=True)
-def _rows(examples, n, hers, whole, shrink_item, shrink_own, grown, since, count, work, which):  # type: ignore[no-untyped-def]
-    """A batch's rows, ascending, into `which`; their counts and what decay has left of them since into `work`.
-
-    Returns how many rows, and how many with a part in D. What was there at step i had by then been 1 / grown[0, i] of
-    the start in C, 1 / grown[1, i] in D; now it would be shrink_item and shrink_own.
-    """
+def _rows(examples, n, hers, whole, count, work, which):  # type: ignore[no-untyped-def]
+    """A batch's rows, ascending, into `which`, their counts into `work`; returns how many, and how many with a D."""
     count[:, :n] = np.float32(0.0)
     for e in examples:
         count[e & 1, e >> 1] += np.float32(1.0)
@@ -95,9 +91,7 @@ def _rows(examples, n, hers, whole, shrink_item, shrink_own, grown, since, count
         found += here
         own += here and t < hers
     for p in range(found):
-        t = which[p]
-        work[1, p], work[2, p] = count[1, t], count[0, t]
-        work[3, p], work[4, p] = shrink_item * grown[0, since[t]], shrink_own * grown[1, since[t]]
+        work[1, p], work[2, p] = count[1, which[p]], count[0, which[p]]
     return found, own
 
 
@@ -105,7 +99,7 @@ def _rows(examples, n, hers, whole, shrink_item, shrink_own, grown, since, count
 def _train(  # type: ignore[no-untyped-def]
     ids, indptr, all_rows, all_positive, all_negative, keys, seed, round_,
     table, user, user_bias, start, scale, slot, used, pool, rate_user, s, rest,
-    values, example, every, which, since, count, work, D, gu, shrinks, losses, sizes,
+    values, example, every, which, count, work, D, gu, scales, shrinks, losses, sizes,
 ):  # fmt: skip
     """Train each client of a cohort. State arrays change in place; the movement of her rows fills `values`."""
     f = np.float32
@@ -121,8 +115,9 @@ def _train(  # type: ignore[no-untyped-def]
         while s.own_items and hers > 0 and positive[hers - 1] == f(0.0):
             hers -= 1
         several = size > s.batch
-        late, batches, steps = several and s.everywhere, -(-size // s.batch), 0
-        grown = np.ones((2, s.passes * batches + 1 if late else 1))
+        # Where rows decay while they wait for their batch, they are stored over what decay has left of a row so far.
+        late = several and s.everywhere
+        scales[:] = 1.0
         if several:  # one entry for each example: its row, and whether it is a positive
             e = 0
             for t in range(n):
@@ -138,7 +133,6 @@ def _train(  # type: ignore[no-untyped-def]
         mine = i * table.shape[0]  # where her part of the pool begins
         # What a step walks: how often each row counts, how many rows, how many with a part in D. A batch has its own.
         positives, negatives, listed, with_own = positive, negative, n, hers
-        since[:n] = 0  # the last step of a row
 
         # Where one step is all there is, rows are gathered, stepped and finished a block at a time; else all at once.
         stretch = BLOCK if s.passes == 1 and not several and not s.everywhere else max(n, 1)
@@ -169,10 +163,12 @@ def _train(  # type: ignore[no-untyped-def]
                 for a in range(0, size, s.batch):
                     b = min(a + s.batch, size)
                     if several:
-                        listed, with_own = _rows(
-                            example[a:b], n, hers, s.whole, shrink_item, shrink_own, grown, since, count, work, which
-                        )
+                        listed, with_own = _rows(example[a:b], n, hers, s.whole, count, work, which)
                         positives, negatives = work[1], work[2]
+                    if late:
+                        scales[0], scales[1] = shrink_item, shrink_own
+                        scales[2] = shrink_item * (1.0 - s.rate_item * fade * s.decay_item)
+                        scales[3] = shrink_own * (1.0 - s.rate_own * fade * s.decay_own)
                     if first == 0:
                         gu[:] = f(0.0)
                         g_bias = f(0.0)
@@ -183,7 +179,7 @@ def _train(  # type: ignore[no-untyped-def]
                             continue
                         loss, penalty, g = step_rows(
                             begin, end, which if several else every, C, D, u, gu, bias, positives, negatives, work,
-                            late, b - a, fade, s if part == 0 else rest, sweep == 0 or s.tolerance > 0.0,
+                            scales, b - a, fade, s if part == 0 else rest, sweep == 0 or s.tolerance > 0.0,
                         )  # fmt: skip
                         g_bias += g
                         if sweep == 0:
@@ -200,11 +196,6 @@ def _train(  # type: ignore[no-untyped-def]
                     if s.everywhere:
                         shrink_item *= 1.0 - s.rate_item * fade * s.decay_item
                         shrink_own *= 1.0 - s.rate_own * fade * s.decay_own
-                    if late:
-                        steps += 1
-                        grown[0, steps], grown[1, steps] = 1.0 / shrink_item, 1.0 / shrink_own
-                        for t in range(listed):
-                            since[which[t]] = steps
                     fade *= f(s.step_decay)
                 if s.tolerance > 0.0:
                     now = running / seen
@@ -212,13 +203,9 @@ def _train(  # type: ignore[no-untyped-def]
                         break
                     before = now
 
-            if late:
-                for t in range(n):
-                    work[3, t], work[4, t] = shrink_item * grown[0, since[t]], shrink_own * grown[1, since[t]]
-                decay(every[:hers], C, D, work[3], work[4], s.private)
-                decay(every[hers:n], C, D, work[3, hers:], work[4, hers:], False)
-            back = f(1.0) / f(scale[i] * shrink_own) if s.private else f(1.0)
-            kept = f(shrink_item)
+            now_c, now_d = (shrink_item, shrink_own) if late else (1.0, 1.0)  # the scales of C and D in the end
+            back = f(now_d / (scale[i] * shrink_own)) if s.private else f(1.0)
+            held, kept = f(now_c), f(shrink_item)
             for t in range(first, last):
                 j = rows[t]
                 if s.private and t < hers:
@@ -230,7 +217,7 @@ def _train(  # type: ignore[no-untyped-def]
                         pool[place, d] = back * D[t, d]
                 if s.shared:
                     for d in range(table.shape[1]):
-                        C[t, d] -= kept * table[j, d]
+                        C[t, d] = held * C[t, d] - kept * table[j, d]
 
         if s.user_bias:
             user_bias[i] = bias
@@ -283,8 +270,9 @@ def train(
         user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot, store.used, store.pool,
         rate_user.astype(np.float32), settings, settings._replace(private=False), values,
         np.empty(int(examples), np.int32), np.arange(longest), np.empty(longest, np.int64),
-        np.empty(longest, np.int32), np.empty((2, longest), np.float32), np.empty((5, longest), np.float32),
-        np.empty((longest if settings.private else 1, k), np.float32), np.empty(k, np.float32), shrinks, losses, sizes,
+        np.empty((2, longest), np.float32), np.empty((3, longest), np.float32),
+        np.empty((longest if settings.private else 1, k), np.float32), np.empty(k, np.float32), np.ones(4),
+        shrinks, losses, sizes,
     )  # fmt: skip
     if not settings.shared:
         indptr, rows, values = np.zeros(count + 1, np.int64), rows[:0], values[:0, :width]

@@ -17,19 +17,6 @@ _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _ROUNDER = np.float32(1.5 * 2**23)  # adding this leaves a float32 without a fraction
 
 
-@njit(nogil=True, cache=True)
-def decay(which, C, D, kept_c, kept_d, private):  # type: ignore[no-untyped-def]
-    """Multiply rows of C and D by what is left of each."""
-    for t in range(len(which)):
-        r, c, o = which[t], kept_c[t], kept_d[t]
-        if c != np.float32(1.0):
-            for d in range(C.shape[1]):
-                C[r, d] *= c
-        if private and o != np.float32(1.0):
-            for d in range(D.shape[1]):
-                D[r, d] *= o
-
-
 @njit(nogil=True, cache=True, fastmath={"contract"})  # a callee inherits what it does not say; no reassociation here
 def exp(x):  # type: ignore[no-untyped-def]
     """e**x in float32 for x <= 0, to two units in the last place. The library's is a call; this one vectorises."""
@@ -60,8 +47,11 @@ def log1p(e):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work, late, size, fade, s, track):  # type: ignore[no-untyped-def]
-    """Step on rows which[first:last] of C and D, adding to gu. Returns sums of loss, penalty, bias gradient."""
+def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work, scales, size, fade, s, track):  # type: ignore[no-untyped-def]
+    """Step on rows which[first:last] of C and D, adding to gu. Returns sums of loss, penalty, bias gradient.
+
+    What is stored are the rows over a scale: `scales` has those of C and D before the step, then those after it.
+    """
     f = np.float32
     k = len(u)
     inverse = f(1.0) / f(size) if s.mean else f(1.0)
@@ -72,24 +62,26 @@ def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work,
     subgradient = sparse if s.penalty == L1 else f(0.0)
     ridge = f(2.0) * sparse if s.penalty == L2 else f(0.0)
     keep_own = f(1.0) - own * f(s.decay_own)
+    scale_c, scale_d = f(scales[0]), f(scales[1])
+    over_c, over_d = f(1.0 / scales[2]), f(1.0 / scales[3])
+    same_c, same_d = f(scales[0] / scales[2]), f(scales[1] / scales[3])
+    cross_c, cross_d = f(scales[1] / scales[2]), f(scales[0] / scales[3])
     loss, penalty, g_bias = 0.0, 0.0, f(0.0)
     for top in range(first, last, BLOCK):
         end = min(top + BLOCK, last)
         row, x, positive, negative = which[top:end], work[0, top:end], positives[top:end], negatives[top:end]
-        if late:  # rows decay while they wait for their batch; that is made up for when it comes
-            decay(row, C, D, work[3, top:end], work[4, top:end], s.private)
         for t in range(end - top):
             y, r = bias, row[t]
             if s.private:
                 for d in range(k):
-                    y += u[d] * (C[r, d] + D[r, d])
+                    y += u[d] * (scale_c * C[r, d] + scale_d * D[r, d])
             else:
                 for d in range(k):
-                    y += u[d] * C[r, d]
+                    y += u[d] * (scale_c * C[r, d])
             x[t] = y
         if s.shared and s.item_bias:
             for t in range(end - top):
-                x[t] += C[row[t], k]
+                x[t] += scale_c * C[row[t], k]
         if track:
             part = f(0.0)
             for t in range(end - top):
@@ -104,10 +96,11 @@ def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work,
                     reg = f(1.0) if s.whole else positive[t] + negative[t]
                     away, absolute, square, r = f(0.0), f(0.0), f(0.0), row[t]
                     for d in range(k):
-                        o = D[r, d] if s.private else C[r, d]
-                        away += (o - C[r, d]) ** 2
-                        absolute += abs(C[r, d])
-                        square += C[r, d] ** 2
+                        c = scale_c * C[r, d]
+                        o = scale_d * D[r, d] if s.private else c
+                        away += (o - c) ** 2
+                        absolute += abs(c)
+                        square += c**2
                     extent = square if s.penalty == L2 else absolute
                     penalty += np.float64(reg * (sparse * extent - f(0.5) * apart * away))
         if s.squared:
@@ -123,28 +116,29 @@ def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work,
             reg = f(1.0) if s.whole else positive[t] + negative[t]
             g = x[t] * inverse
             g_bias += g
-            pull, sign_step = apart * reg, item * subgradient * reg
-            step = item * g
+            pull, sign_step = apart * reg, over_c * item * subgradient * reg
+            step, g_c, g_d = over_c * item * g, scale_c * g, scale_d * g
             keep = f(1.0) - item * (f(s.decay_item) + ridge * reg)
             if s.private:
-                push, keep_c = item * pull, keep + item * pull
-                push_own, keep_d, step_own = own * pull, keep_own + own * pull, own * g
+                push, keep_c = cross_c * item * pull, same_c * (keep + item * pull)
+                push_own, keep_d, step_own = cross_d * own * pull, same_d * (keep_own + own * pull), over_d * own * g
                 for d in range(k):
                     c, o = C[r, d], D[r, d]
-                    gu[d] += g * (c + o)
+                    gu[d] += g_c * c + g_d * o
                     sign = (f(1.0) if c > f(0.0) else f(0.0)) - (f(1.0) if c < f(0.0) else f(0.0))
                     C[r, d] = keep_c * c - step * u[d] - push * o - sign_step * sign
                     D[r, d] = keep_d * o - step_own * u[d] - push_own * c
             else:
+                keep *= same_c
                 for d in range(k):
                     c = C[r, d]
-                    gu[d] += g * c
+                    gu[d] += g_c * c
                     sign = (f(1.0) if c > f(0.0) else f(0.0)) - (f(1.0) if c < f(0.0) else f(0.0))
                     C[r, d] = keep * c - step * u[d] - sign_step * sign
             if s.shared and s.item_bias:
-                C[r, k] -= item * (g + f(s.decay_item) * C[r, k])
+                C[r, k] = same_c * (f(1.0) - item * f(s.decay_item)) * C[r, k] - step
             if s.shared and s.penalty == SOFT_THRESHOLD:
-                theta = item * sparse * reg
+                theta = over_c * item * sparse * reg
                 for d in range(k):
                     c = C[r, d]
                     C[r, d] = c - theta if c > theta else (c + theta if c < -theta else f(0.0) * c)

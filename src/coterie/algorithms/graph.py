@@ -31,6 +31,7 @@ Normalise = Literal["row", "none", "laplacian"]
 _BLOCK = 256  # users in a block of the Gram matrix; fixed, so that sums are always cut in the same places
 _BITS = 4  # users whose subset sums are tabulated together
 _TILE = 128  # numbers of a table that are worked on at a time: the subset sums then stay in the first-level cache
+_TILES = 8  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -235,19 +236,27 @@ def _weights(linked: np.ndarray, normalise: Normalise) -> tuple[np.ndarray, np.n
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _subset_sums(sums, row, tables, columns, group, first, size):  # type: ignore[no-untyped-def]
+def _copy_tiles(tiles, tables, columns, first):  # type: ignore[no-untyped-def]
+    """tiles[k, j] = the k-th tile of columns[j] tables[j] from number `first` on."""
+    for j in range(len(tables)):
+        for k in range(_TILES):
+            begin = first + k * _TILE
+            for t in range(min(_TILE, tables.shape[1] - begin)):
+                tiles[k, j, t] = columns[j] * tables[j, begin + t]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _subset_sums(sums, tile, group):  # type: ignore[no-untyped-def]
     """sums[s] = the weighted sum of those of this group's users whose bits are set in s, for one tile."""
     for t in range(_TILE):
-        sums[0, t], row[t] = np.float32(0.0), np.float32(0.0)
+        sums[0, t] = np.float32(0.0)
     for bit in range(_BITS):
         j = group * _BITS + bit
-        if j < len(tables):
-            for t in range(size):
-                row[t] = columns[j] * tables[j, first + t]
-        half = 1 << bit  # sums beyond the last user are never looked up
-        for s in range(half):
-            for t in range(_TILE):
-                sums[half + s, t] = sums[s, t] + row[t]
+        if j < len(tile):  # sums beyond the last user are never looked up
+            half = 1 << bit
+            for s in range(half):
+                for t in range(_TILE):
+                    sums[half + s, t] = sums[s, t] + tile[j, t]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -270,18 +279,20 @@ def _mix_many(linked, rows, columns, tables, out):  # type: ignore[no-untyped-de
                 codes[c, j // _BITS] |= np.uint8(1 << (j % _BITS))
     one, two = np.empty((1 << _BITS, _TILE), np.float32), np.empty((1 << _BITS, _TILE), np.float32)
     three, four = np.empty((1 << _BITS, _TILE), np.float32), np.empty((1 << _BITS, _TILE), np.float32)
-    total, row = np.empty((len(linked), _TILE), np.float32), np.empty(_TILE, np.float32)
+    total, tiles = np.empty((len(linked), _TILE), np.float32), np.zeros((_TILES, n, _TILE), np.float32)
     for first in range(0, width, _TILE):
-        size = min(_TILE, width - first)
+        k = first // _TILE % _TILES
+        if k == 0:
+            _copy_tiles(tiles, tables, columns, first)
         total[:] = np.float32(0.0)
         for group in range(0, groups, 4):
-            _subset_sums(one, row, tables, columns, group, first, size)
-            _subset_sums(two, row, tables, columns, group + 1, first, size)
-            _subset_sums(three, row, tables, columns, group + 2, first, size)
-            _subset_sums(four, row, tables, columns, group + 3, first, size)
+            _subset_sums(one, tiles[k], group)
+            _subset_sums(two, tiles[k], group + 1)
+            _subset_sums(three, tiles[k], group + 2)
+            _subset_sums(four, tiles[k], group + 3)
             _look_up(total, one, two, three, four, codes, group)
         for c in range(len(linked)):
-            for t in range(size):
+            for t in range(min(_TILE, width - first)):
                 out[c, first + t] = rows[c] * total[c, t]
 
 
