@@ -101,7 +101,13 @@ def test_gradients_are_those_of_the_objective() -> None:
         assert moved[d] == pytest.approx((objective(table, p + step) - objective(table, p - step)) / (2 * h), abs=1e-3)
 
 
-@pytest.mark.parametrize("settings", [{"optimiser": "sgd"}, {"optimiser": "adagrad", "triples": 1}, {"pi": 0.5}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimiser": "sgd"}, {"optimiser": "adagrad", "triples": 1}, {"pi": 0.5}, {"pi": 0.5, "triples": 1},
+        {"triples": 1, "hardest": 3, "sharing": "fixed-subset", "pi": 0.5, "optimiser": "adagrad"},
+    ],
+)  # fmt: skip
 def test_a_walk_is_its_exchanges_one_by_one(settings: dict[str, Any]) -> None:
     a = FedeRank(**SGD | settings)
     world = random_history(15, 30, 9, seed=5)
@@ -118,6 +124,35 @@ def test_a_walk_is_its_exchanges_one_by_one(settings: dict[str, Any]) -> None:
     assert float(walk.report.loss @ walk.report.examples / walk.report.examples.sum()) == pytest.approx(
         slow.loss, rel=1e-4
     )
+
+
+@pytest.mark.parametrize("triples", ["average", 1])
+def test_a_walk_does_not_depend_on_where_its_arrays_lie(triples: Any) -> None:
+    draw, held, found = np.random.default_rng(0), [], set()
+    world = _choices(random_history(20, 40, 12, seed=11))
+    for optimiser in ("sgd", "adagrad"):
+        a = FedeRank(**SGD | {"dim": 21, "triples": triples, "optimiser": optimiser, "hardest": 2})
+        for _ in range(24):
+            held.append([np.empty(size, np.uint8) for size in draw.integers(1, 400, draw.integers(20))])
+            if len(held) > 10:
+                held.pop(draw.integers(10))
+            state = start(a, world, 0)
+            for one in simulate(a, world, state, range(1, 3), 0, 1):
+                state = one.state
+            found.add(state.server.table.tobytes() + state.clients.user.tobytes())
+    assert len(found) == 2  # one for each optimiser
+
+
+def test_the_number_of_draws_grows_with_the_items() -> None:
+    """An eighth of the square root: 1 of 40 items, 3 of 700."""
+    for n_items, draws in ((40, 1), (700, 3)):
+        world, tables = random_history(10, n_items, 9, seed=12), []
+        for hardest in ("by-items", draws, draws + 1):
+            a = FedeRank(dim=6, hardest=hardest)  # type: ignore[arg-type]
+            state = start(a, world, 0)
+            tables.append(next(simulate(a, world, state, range(1, 2), 0, 1)).state.server.table)
+        np.testing.assert_array_equal(tables[0], tables[1])
+        assert not np.array_equal(tables[1], tables[2])
 
 
 def test_an_epoch_visits_everybody_once_or_draws_positives() -> None:
@@ -209,7 +244,7 @@ def test_a_fixed_subset_stays_the_same_and_hides_the_rest() -> None:
 def test_settings_that_cannot_be() -> None:
     for settings, words in (
         ({"pi": 1.5}, "from 0 to 1"), ({"pi": -0.1}, "from 0 to 1"), ({"triples": 0}, "1 or more"),
-        ({"hardest": 0}, "at least 1"),
+        ({"hardest": 0}, "at least 1"), ({"dim": 0}, "dim must be 1"), ({"lr": -1.0}, "below 0"),
     ):  # fmt: skip
         with pytest.raises(CoterieError, match=words):
             make("federank", **settings)

@@ -104,6 +104,35 @@ def test_share_shows_what_would_leave(world: Any, tmp_path: Path) -> None:
     assert "leaves: updates of items she consumed" in shown.stdout and "bytes up" in shown.stdout
 
 
+@pytest.mark.parametrize("sharing", ["per-round", "fixed-subset"])
+def test_share_says_why_an_item_stays(world: Any, tmp_path: Path, sharing: Any) -> None:
+    user, triples = world.user_ids[3], 6
+    run = coterie.run(
+        coterie.FedeRank(dim=8, sharing=sharing, triples=triples), world, protocol="paper", rounds=1, threads=1,
+        out=tmp_path / "run",
+    )  # fmt: skip
+    own = [run.prepared.data.item_ids[j] for j in run.prepared.train.of(3)]
+    found = would_share(run, user, 0.5, own[:1])
+    why = {one["item_id"]: one["why"] for one in found["stays"]}
+    assert why[own[0]] == "never shared"
+    counts = {reason: list(why.values()).count(reason) for reason in set(why.values())}
+    sent = [one["item_id"] for one in found["leaves"] if one["as"] == "consumed"]
+    assert len(sent) + len(why) == len(own) and isinstance(found["bytes"]["down"], int)
+    with_all = would_share(run, user, 1.0, own[:1])
+    if sharing == "per-round":  # what the coin kept, and nothing else, leaves where everything is shared
+        drawn = {one["item_id"] for one in with_all["leaves"] if one["as"] == "consumed"}
+        assert drawn == set(sent) | {item for item, reason in why.items() if reason == "kept by this round's coin"}
+        assert counts["not drawn this round"] == len(own) - 1 - len(drawn) > 0
+    else:  # the subset is the same in the next round, whatever is drawn then
+        assert counts["not in her shared subset"] > 0 and not set(sent) & set(why)
+        run.summary["best_round"] = 4
+        later = would_share(run, user, 0.5, own[:1])
+        hidden = {one["item_id"] for one in later["stays"] if one["why"] == "not in her shared subset"}
+        assert hidden == {item for item, reason in why.items() if reason == "not in her shared subset"}
+        assert not hidden & {one["item_id"] for one in later["leaves"] if one["as"] == "consumed"}
+    assert {one["why"] for one in with_all["stays"]} <= {"never shared", "not drawn this round"}
+
+
 def test_a_run_with_a_table_of_choices(world: Any, tmp_path: Path) -> None:
     file = tmp_path / "choices.csv"
     file.write_text("user_id,pi\n" + "".join(f"{user},0\n" for user in world.user_ids))

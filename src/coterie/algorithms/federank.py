@@ -11,7 +11,7 @@ BPR does, any other T visits people in random order.
 *as_released*: T is her own count, p_u moves after each triple, pi is drawn for each triple. The released sampler tests
 indices instead of values and so may draw consumed items as negatives: a bug, not reproduced.
 *coterie*: p_u moves after each triple; the negative is the item she would rank highest of a few drawn (Zhang et al.
-2013), found on the device; the server steps by Adagrad, longer for rare items. Both matter most on sparse data.
+2013), found on the device, of more where there are more items; the server steps by Adagrad, longer for rare items.
 
 pi is a control over sharing, not privacy: a mask redrawn each time shows every consumed item in the end, if only by its
 never being a negative. `sharing=fixed-subset` draws the shared items once, and hidden ones may be drawn as negatives
@@ -56,17 +56,17 @@ class FedeRank(Federated):
     sharing: Literal["per-round", "fixed-subset"] = "per-round"  # the mask is drawn each time, or once for all
     mask: Literal["item", "triple"] = "item"  # per-round: pi is drawn for each item, or for each triple
     user_moves: Literal["once", "each"] = "each"  # p_u moves by the summed gradient, or after each triple
-    hardest: int = 4  # of so many unseen items drawn for a triple, the one she would rank highest is its negative
-    lr: float = 1.0  # alpha: step size of the client, over the square root of her history's length if rate_by_history
+    hardest: int | Literal["by-items"] = "by-items"  # the negative is the best ranked of so many; by-items: sqrt(m) / 8
+    lr: float = 1.2  # alpha: step size of the client, over the square root of her history's length if rate_by_history
     rate_by_history: bool = True
-    lr_server: float | None = 0.07  # step size of the server; None: as the client's
+    lr_server: float | None = 0.04  # step size of the server; None: as the client's
     optimiser: Literal["sgd", "adagrad"] = (
         "adagrad"  # the server's step is the same for all rows, or longer for rare ones
     )
     first_square: float = 0.1  # adagrad: what the sums of squares begin with
-    reg: float = 0.0075  # regularisation of user and consumed item, as a share of lr
+    reg: float = 0.02  # regularisation of user and consumed item, as a share of lr
     reg_negative: float = 0.00075  # regularisation of the item not consumed, as a share of lr
-    start: float = 0.1  # deviation of the first vectors and biases
+    start: float = 0.01  # deviation of the first vectors and biases
 
     name: ClassVar[str] = "federank"
     citation: ClassVar[str] = "Anelli et al., FedeRank: User Controlled Feedback with Federated Recommenders, ECIR 2021"
@@ -80,17 +80,24 @@ class FedeRank(Federated):
         "as_published": {
             "dim": 20, "triples": "average", "user_moves": "once", "mask": "item", "hardest": 1, "lr": 0.05,
             "rate_by_history": False, "lr_server": None, "optimiser": "sgd", "reg": 0.05, "reg_negative": 0.005,
+            "start": 0.1,
         },
         "as_released": {
             "dim": 20, "triples": "own", "user_moves": "each", "mask": "triple", "hardest": 1, "lr": 0.05,
             "rate_by_history": False, "lr_server": None, "optimiser": "sgd", "reg": 0.05, "reg_negative": 0.005,
+            "start": 0.1,
         },
     }  # fmt: skip
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.pi <= 1.0:
             raise CoterieError(f"pi is {self.pi}; it is a share of her items, so give a number from 0 to 1")
-        if self.hardest < 1:
+        if self.dim < 1 or min(self.lr, self.reg, self.reg_negative, self.start, self.lr_server or 0.0) < 0.0:
+            raise CoterieError(
+                f"dim is {self.dim}, lr {self.lr}, lr_server {self.lr_server}, reg {self.reg}, reg_negative "
+                f"{self.reg_negative}, start {self.start}; dim must be 1 or more, and none of the others below 0"
+            )
+        if not isinstance(self.hardest, str) and self.hardest < 1:
             raise CoterieError(f"hardest is {self.hardest}; at least 1 item must be drawn for a triple")
         if not isinstance(self.triples, str) and self.triples < 1:
             raise CoterieError(
@@ -115,9 +122,10 @@ class FedeRank(Federated):
         self, clients: Client, ids: np.ndarray, history: History, download: Download, round_: int, seed: int
     ) -> tuple[Upload, Report]:
         people, table = self._people(history), download.table
-        room = kernel.buffers(len(table), int(people.triples[ids].max(initial=1)), table.shape[1])
+        settings = self._settings(len(table))
+        room = kernel.buffers(len(table), int(people.triples[ids].max(initial=1)), table.shape[1], settings.hardest)
         indptr, rows, values, loss, examples, neg_indptr, drawn = kernel.steps(
-            ids, round_, seed, people, table, clients.user, self._settings(), room
+            ids, round_, seed, people, table, clients.user, settings, room
         )
         sent = Upload(indptr, rows, values, np.empty((len(ids), 0), np.float32))
         return sent, Report(loss, examples, Ragged(neg_indptr, drawn))
@@ -127,7 +135,7 @@ class FedeRank(Federated):
         if self.optimiser == "adagrad":
             squares = (squares + step**2).astype(np.float32)
             step /= np.sqrt(squares)
-        return Server((server.table + self._settings().lr_server * step).astype(np.float32), squares)
+        return Server((server.table + self._settings(len(step)).lr_server * step).astype(np.float32), squares)
 
     def plan(self, history: History, size: float | int, seed: int, round_: int) -> Ragged:
         """Each person once in random order; for a number T as many visits as make an epoch; cut into cohorts."""
@@ -155,9 +163,11 @@ class FedeRank(Federated):
         times = np.bincount(visits, minlength=history.n_clients)
         examples = times * people.triples
         indptr = np.concatenate(([0], np.cumsum(examples)))
-        room = kernel.buffers(len(table), int(people.triples.max(initial=1)), table.shape[1])
-        drawn, loss, touched, up, _ = kernel.walk(
-            visits, first, seed, people, table, squares, clients.user, self._settings(), room, indptr
+        most = int(people.triples.max(initial=1))
+        settings, ahead = self._settings(len(table)), min(kernel.AHEAD, int(indptr[-1]))
+        room = kernel.buffers(len(table), most, table.shape[1], settings.hardest, ahead)
+        drawn, loss, touched, up = kernel.walk(
+            visits, first, seed, people, table, squares, clients.user, settings, room, indptr
         )
         ids = np.flatnonzero(times)
         report = Report(
@@ -171,11 +181,21 @@ class FedeRank(Federated):
     def item_vectors(self, server: Server) -> np.ndarray:
         return server.table[:, : self.dim]
 
-    def _settings(self) -> kernel.Settings:
+    def subset(self, history: History, i: int, seed: int) -> np.ndarray:
+        """fixed-subset: which items of client i are shared, in every round the same; ascending."""
+        never = np.empty(0, np.int32) if history.sharing is None else history.sharing.never.of(i)
+        own = np.setdiff1d(history.items[history.indptr[i] : history.indptr[i + 1]], never)
+        coins, pi = np.uint64(rng.stream(seed, 0, history.keys[i], rng.SHARING)), self._people(history).pi[i]
+        return own[[kernel.chosen(coins, int(j), pi) for j in own]] if len(own) else own
+
+    def _settings(self, n_items: int) -> kernel.Settings:
         server = self.lr if self.lr_server is None else self.lr_server
+        hardest = self.hardest
+        if isinstance(hardest, str):  # the more items, the rarer a good one among few draws; 32 are no better than 16
+            hardest = min(max(1, round(np.sqrt(n_items) / 8)), 32)
         return kernel.Settings(
             server, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each",
-            self.mask == "triple", self.hardest, self.sharing == "fixed-subset",
+            self.mask == "triple", hardest, self.sharing == "fixed-subset",
         )  # fmt: skip
 
     def _people(self, history: History) -> kernel.People:

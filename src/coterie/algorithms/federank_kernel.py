@@ -1,8 +1,8 @@
 """BPR on the device, for FedeRank: triples, gradients, and which of them are sent.
 
-`_client` is one exchange of one person. `steps` runs it for a cohort against the same download; `walk` runs it for a
-whole epoch of cohorts of one, adding each upload to the table before the next person gets it: sequential by nature, so
-it has to be one call. `federank_reference.py` in the tests says the same in plain NumPy.
+`_draw` and `_learn` are one exchange of one person. `steps` runs them for a cohort against the same download; `walk`
+runs them for a whole epoch of cohorts of one, adding each upload to the table before the next person gets it:
+sequential by nature, so it has to be one call. `federank_reference.py` in the tests says the same in plain NumPy.
 
 Given the downloaded rows, all gradients of one item are multiples of the user vector (which moves only once): the
 kernel adds up one number for each touched row and forms the vectors at the end. Where the user vector moves with each
@@ -21,7 +21,7 @@ from coterie.ragged import Ragged, ragged
 
 # Reassociation lets the compiler use vector instructions in sums; NaN keeps its meaning, so divergence is seen.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
-_AHEAD = 8  # visits
+AHEAD = 1 << 15  # triples of a walk that are drawn before the first of them is learnt from
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -59,18 +59,22 @@ class Buffers(NamedTuple):
     pull: np.ndarray  # float32[slots]: sum of 1 - sigma over the row's triples
     count: np.ndarray  # type: ignore[assignment]  # float32[slots]: how many triples
     values: np.ndarray  # float32[slots, dim + 1]: what is sent
-    user: np.ndarray  # float32[dim]: the user vector as the round began
+    user: np.ndarray  # float32[1, dim]: the user vector as it moves
     step: np.ndarray  # float32[dim]: the user's summed gradient
     diff: np.ndarray  # float32[dim]: q_i - q_j of one triple
+    liked: np.ndarray  # int32[ahead]: what was drawn for triples to come: the item consumed
+    others: np.ndarray  # int32[ahead * hardest]: the unseen ones
+    sent: np.ndarray  # bool[ahead]: does the consumed item's update leave the device?
 
 
-def buffers(n_items: int, most_triples: int, width: int) -> Buffers:
-    slots = 2 * max(most_triples, 1)
+def buffers(n_items: int, most_triples: int, width: int, hardest: int, ahead: int = 1) -> Buffers:
+    slots, ahead = 2 * max(most_triples, 1), max(most_triples, ahead)
     f = np.float32
     return Buffers(
         np.full((2, n_items), -1, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int8), np.empty(slots, f),
-        np.empty(slots, f), np.empty((slots, width), f), np.empty(width - 1, f), np.empty(width - 1, f),
-        np.empty(width - 1, f),
+        np.empty(slots, f), np.empty((slots, width), f), np.empty((1, width - 1), f), np.empty(width - 1, f),
+        np.empty(width - 1, f), np.empty(ahead, np.int32), np.empty(ahead * hardest, np.int32),
+        np.empty(ahead, np.bool_),
     )  # fmt: skip
 
 
@@ -91,84 +95,67 @@ def chosen(stream, number, pi):  # type: ignore[no-untyped-def]
     return rng.uniform(stream + _GOLDEN * np.uint64(number + 1)) < pi
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _unseen(item, coins, pi, fixed, items, first, last, avoid, avoid_first, avoid_last, never, never_first, never_last):  # type: ignore[no-untyped-def]
-    """May `item` be drawn as a negative? Never-share items, and hidden ones of a fixed subset, look like any other."""
-    return (
-        not _holds(avoid, avoid_first, avoid_last, item)
-        or _holds(never, never_first, never_last, item)
-        or (fixed and _holds(items, first, last, item) and not chosen(coins, item, pi))
-    )
-
-
-# Inlined, and with its arrays as plain arguments: handing over tuples of two dozen arrays for each client would cost
+# Inlined, and with their arrays as plain arguments: handing over tuples of two dozen arrays for each client would cost
 # more than a triple does.
-@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
-def _client(  # type: ignore[no-untyped-def]
-    i, exchange, seed, indptr, items, avoid_indptr, avoid, never_indptr, never, pi_of, triples, rates, keys,
-    table, user, s,
-    place, rows, roles, pull, count, values, now, step, diff, drawn, cursor,
+@njit(nogil=True, cache=True, inline="always")
+def _draw(  # type: ignore[no-untyped-def]
+    i, exchange, seed, indptr, items, avoid_indptr, avoid, never_indptr, never, pi_of, triples, keys, m, s,
+    liked, others, sent, at,
 ):  # fmt: skip
-    """One exchange of client i: her vector moves, `rows` and `values` are what she sends. Returns (rows, loss)."""
-    f = np.float32
-    m, k = np.int64(table.shape[0]), user.shape[1]
-    fixed, mask_each, moves_each, hardest = s.fixed, s.mask_each, s.moves_each, s.hardest
-    reg, reg_negative = f(s.reg), f(s.reg_negative)
-    lr, pi, own = rates[i], pi_of[i], indptr[i + 1] - indptr[i]
+    """Chance's part of client i's exchange: for triple `at` + t an item of hers, unseen ones, and is the first sent?"""
+    fixed, hardest, pi = s.fixed, s.hardest, pi_of[i]
     first, last, avoid_first, avoid_last = indptr[i], indptr[i + 1], avoid_indptr[i], avoid_indptr[i + 1]
     never_first, never_last = never_indptr[i], never_indptr[i + 1]
+    keeps = never_first < never_last
     state = rng.stream(seed, exchange, keys[i], rng.NEGATIVES)
     coins = keys[i]
     if pi < 1.0:  # the coins of somebody who shares everything need no drawing
         coins = rng.stream(seed, 0 if fixed else exchange, keys[i], rng.SHARING)
-    n, loss = 0, 0.0
-    for d in range(k):
-        now[d] = user[i, d]
-        step[d] = f(0.0)
     for t in range(triples[i]):
         state = rng.after(state)
-        liked = np.int64(items[first + rng.below(state, own)])
-        other, top = np.int64(0), f(-np.inf)
+        own = np.int64(items[first + rng.below(state, last - first)])
         for draw in range(hardest):
             state = rng.after(state)
             item = rng.below(state, m)
-            while not _unseen(
-                item,
-                coins,
-                pi,
-                fixed,
-                items,
-                first,
-                last,
-                avoid,
-                avoid_first,
-                avoid_last,
-                never,
-                never_first,
-                never_last,
-            ):
+            while _holds(avoid, avoid_first, avoid_last, item):
+                # Never-share items, and hidden ones of a fixed subset, are drawn like any unseen item.
+                if keeps and _holds(never, never_first, never_last, item):
+                    break
+                if fixed and _holds(items, first, last, item) and not chosen(coins, item, pi):
+                    break
                 state = rng.after(state)
                 item = rng.below(state, m)
-            if hardest > 1:  # the one she would rank highest
-                x = table[item, k]
-                for d in range(k):
-                    x += now[d] * table[item, d]
-                if draw == 0 or not x <= top:  # also where a diverged model gives NaN
-                    other, top = item, x
-            else:
-                other = item
-        drawn[cursor + t] = other
+            others[(at + t) * hardest + draw] = item
+        liked[at + t] = own
+        goes = pi >= 1.0 or chosen(coins, m + t if s.mask_each and not fixed else own, pi)
+        sent[at + t] = goes and not (keeps and _holds(never, never_first, never_last, own))
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+def _learn(  # type: ignore[no-untyped-def]
+    i, triples, rates, table, user, s, liked_items, others, sent, at,
+    place, rows, roles, pull, count, values, now, step, diff, drawn, cursor,
+):  # fmt: skip
+    """The model's part: her vector moves, `rows` and `values` are what she sends. Returns (rows, loss)."""
+    f = np.float32
+    k, moves_each = user.shape[1], s.moves_each
+    reg, reg_negative, lr = f(s.reg), f(s.reg_negative), rates[i]
+    n, loss = 0, 0.0
+    for d in range(k):
+        now[0, d] = user[i, d]
+        step[d] = f(0.0)
+    for t in range(at, at + triples[i]):
+        liked, other = np.int64(liked_items[t]), _hardest(table, now, 0, others, t, s.hardest)
+        drawn[cursor + t - at] = other
         x = table[liked, k] - table[other, k]
         for d in range(k):  # stores apart from sums: docs/decisions/sums.md
             diff[d] = table[liked, d] - table[other, d]
         for d in range(k):
-            x += now[d] * diff[d]
+            x += now[0, d] * diff[d]
         e = np.exp(-abs(x))
         g = (e if x > f(0.0) else f(1.0)) / (f(1.0) + e)  # 1 - sigma(x)
         loss += np.log1p(e) + max(-x, f(0.0))
-        sent = pi >= 1.0 or chosen(coins, m + t if mask_each and not fixed else liked, pi)
-        sent = sent and not _holds(never, never_first, never_last, liked)
-        for role in range(2 if sent else 1):
+        for role in range(2 if sent[t] else 1):
             j = liked if role else other
             slot = place[role, j]
             if slot < 0:
@@ -181,10 +168,10 @@ def _client(  # type: ignore[no-untyped-def]
             count[slot] += f(1.0)
             if moves_each:
                 for d in range(k):
-                    values[slot, d] += g * now[d]
+                    values[slot, d] += g * now[0, d]
         if moves_each:
             for d in range(k):
-                now[d] += lr * (g * diff[d] - reg * now[d])
+                now[0, d] += lr * (g * diff[d] - reg * now[0, d])
         else:
             for d in range(k):
                 step[d] += g * diff[d]
@@ -199,19 +186,67 @@ def _client(  # type: ignore[no-untyped-def]
         else:
             weight = sign * pull[t]
             for d in range(k):
-                values[t, d] = weight * now[d] - decay * table[j, d]
+                values[t, d] = weight * now[0, d] - decay * table[j, d]
         values[t, k] = sign * pull[t]
     shrink = lr * reg * f(triples[i])
     for d in range(k):
-        user[i, d] = now[d] if moves_each else now[d] + lr * step[d] - shrink * now[d]
+        user[i, d] = now[0, d] if moves_each else now[0, d] + lr * step[d] - shrink * now[0, d]
     return n, loss
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+def _hardest(table, now, i, others, at, hardest):  # type: ignore[no-untyped-def]
+    """Of the unseen items drawn for triple `at` the one she would rank highest."""
+    other, k = np.int64(others[at * hardest]), now.shape[1]
+    if hardest > 1:
+        top = np.float32(-np.inf)
+        for draw in range(hardest):
+            item = np.int64(others[at * hardest + draw])
+            x = table[item, k]
+            for d in range(k):
+                x += now[i, d] * table[item, d]
+            if draw == 0 or not x <= top:  # also where a diverged model gives NaN
+                other, top = item, x
+    return other
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+def _single(table, squares, user, i, rate, lr_server, s, liked, other, sent):  # type: ignore[no-untyped-def]
+    """`_learn` and the server's step where an exchange is one triple: nothing to add up, so nothing is put aside."""
+    f = np.float32
+    k, adagrad, reg, reg_negative = user.shape[1], len(squares) > 0, f(s.reg), f(s.reg_negative)
+    x = table[liked, k] - table[other, k]
+    for d in range(k):
+        x += user[i, d] * (table[liked, d] - table[other, d])
+    e = np.exp(-abs(x))
+    g = (e if x > f(0.0) else f(1.0)) / (f(1.0) + e)  # 1 - sigma(x)
+    for d in range(k):
+        p, high, low = user[i, d], table[liked, d], table[other, d]
+        user[i, d] = p + rate * (g * (high - low) - reg * p)
+        up, down = g * p - reg * high, -g * p - reg_negative * low
+        if adagrad:
+            squares[other, d] += down**2
+            down /= np.sqrt(squares[other, d])
+        table[other, d] = low + lr_server * down
+        if sent:  # never with liked == other: an item that may be drawn as unseen is not sent as consumed
+            if adagrad:
+                squares[liked, d] += up**2
+                up /= np.sqrt(squares[liked, d])
+            table[liked, d] = high + lr_server * up
+    for role in range(2 if sent else 1):
+        j, up = (liked, g) if role else (other, -g)
+        if adagrad:
+            squares[j, k] += up**2
+            up /= np.sqrt(squares[j, k])
+        table[j, k] += lr_server * up
+    return np.log1p(e) + max(-x, f(0.0))
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped-def]
     """One exchange of a cohort, everybody from the same table. Rows go in ascending order, which tells nothing."""
     own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys = p
-    place, slot_rows, roles, pull, count, slot_values, now, step, diff = b
+    place, slot_rows, roles, pull, count, slot_values, now, step, diff, liked, others, sent = b
     neg_indptr = np.zeros(len(ids) + 1, np.int64)
     for c in range(len(ids)):
         neg_indptr[c + 1] = neg_indptr[c] + triples[ids[c]]
@@ -221,12 +256,16 @@ def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped
     values = np.empty((2 * neg_indptr[-1], table.shape[1]), np.float32)
     losses, sizes = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
     for c in range(len(ids)):
-        n, loss = _client(
-            ids[c], exchange, seed, own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys,
-            table, user, s,
+        i = ids[c]
+        _draw(
+            i, exchange, seed, own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, keys,
+            np.int64(table.shape[0]), s, liked, others, sent, 0,
+        )  # fmt: skip
+        n, loss = _learn(
+            i, triples, rates, table, user, s, liked, others, sent, 0,
             place, slot_rows, roles, pull, count, slot_values, now, step, diff, drawn, neg_indptr[c],
         )  # fmt: skip
-        sizes[c] = triples[ids[c]]
+        sizes[c] = triples[i]
         losses[c] = loss / max(sizes[c], 1)
         order = np.argsort(slot_rows[:n])
         for t in range(n):
@@ -238,43 +277,61 @@ def steps(ids, exchange, seed, p, table, user, s, b):  # type: ignore[no-untyped
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def walk(visits, exchange, seed, p, table, squares, user, s, b, neg_indptr):  # type: ignore[no-untyped-def]
-    """Exchange after exchange with one client each; table and squares move in place. Negatives come by client."""
+    """Exchange after exchange with one client each; table and squares move in place. Negatives come by client.
+
+    What chance decides is drawn for a stretch of visits ahead: none of it waits for the model. With T = 1 going to and
+    fro between people's histories and the model took more time than both.
+    """
     own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys = p
-    place, rows, roles, pull, count, values, now, step, diff = b
+    place, rows, roles, pull, count, values, now, step, diff, liked, others, sent = b
     lr = np.float32(s.lr_server)
     m, width, adagrad = table.shape[0], table.shape[1], len(squares) > 0
     cursor = neg_indptr[:-1].copy()
     drawn = np.empty(neg_indptr[-1], np.int32)
     losses, touched, bytes_up = np.zeros(len(cursor)), np.zeros(m, np.int64), 0
-    warm = np.float32(0.0)  # sum of what was only touched: returned, so that the compiler keeps the touching
-    for v in range(len(visits)):
-        i = visits[v]
-        if v + _AHEAD < len(visits):  # with T = 1 waiting for memory would take most of the time: ask for it early
-            soon = visits[v + _AHEAD]
-            near = visits[v + _AHEAD // 2]
-            warm += user[soon, 0] + user[soon, user.shape[1] - 1] + np.float32(own_indptr[soon] + avoid_indptr[soon])
-            warm += rates[soon] + np.float32(pi[soon] + triples[soon] + cursor[soon])
-            warm += np.float32(avoid[(avoid_indptr[near] + avoid_indptr[near + 1]) >> 1])
-            warm += np.float32(own[own_indptr[near]])
-        n, loss = _client(
-            i, exchange + v, seed, own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi, triples, rates, keys,
-            table, user, s,
-            place, rows, roles, pull, count, values, now, step, diff, drawn, cursor[i],
-        )  # fmt: skip
-        cursor[i] += triples[i]
-        losses[i] += loss
-        bytes_up += min(n * (4 + 4 * width), m * 4 * width)
-        for t in range(n):
-            j = np.int64(rows[t])
-            touched[j] += 1
-            if adagrad:
-                for d in range(width):
-                    squares[j, d] += values[t, d] ** 2
-                    table[j, d] += lr * values[t, d] / np.sqrt(squares[j, d])
-            else:
-                for d in range(width):
-                    table[j, d] += lr * values[t, d]
-    return drawn, losses, touched, bytes_up, warm
+    begin, end = 0, 0
+    while begin < len(visits):
+        at = 0
+        while end < len(visits) and at + triples[visits[end]] <= len(liked):
+            _draw(
+                visits[end], exchange + end, seed, own_indptr, own, avoid_indptr, avoid, never_indptr, never, pi,
+                triples, keys, np.int64(m), s, liked, others, sent, at,
+            )  # fmt: skip
+            at += triples[visits[end]]
+            end += 1
+        at = 0
+        for v in range(begin, end):
+            i = visits[v]
+            if triples[i] == 1:
+                one, other = np.int64(liked[at]), _hardest(table, user, i, others, at, s.hardest)
+                losses[i] += _single(table, squares, user, i, rates[i], lr, s, one, other, sent[at])
+                drawn[cursor[i]] = other
+                touched[other] += 1
+                touched[one] += 1 if sent[at] else 0
+                bytes_up += min((2 if sent[at] else 1) * (4 + 4 * width), m * 4 * width)
+                at += 1
+                cursor[i] += 1
+                continue
+            n, loss = _learn(
+                i, triples, rates, table, user, s, liked, others, sent, at,
+                place, rows, roles, pull, count, values, now, step, diff, drawn, cursor[i],
+            )  # fmt: skip
+            at += triples[i]
+            cursor[i] += triples[i]
+            losses[i] += loss
+            bytes_up += min(n * (4 + 4 * width), m * 4 * width)
+            for t in range(n):
+                j = np.int64(rows[t])
+                touched[j] += 1
+                if adagrad:
+                    for d in range(width):
+                        squares[j, d] += values[t, d] ** 2
+                        table[j, d] += lr * values[t, d] / np.sqrt(squares[j, d])
+                else:
+                    for d in range(width):
+                        table[j, d] += lr * values[t, d]
+        begin = end
+    return drawn, losses, touched, bytes_up
 
 
 @njit(nogil=True, cache=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.algorithms.federank import FedeRank
 from coterie.algorithms.interface import Federated, History, Sharing
 from coterie.errors import CoterieError
 from coterie.ragged import Ragged, ragged
@@ -49,13 +50,13 @@ def would_share(run: Run, user: str, pi: float | None = None, never: Sequence[st
     consumed = set(own.tolist())
     sent = {int(j): UNSEEN if j in drawn or j not in consumed else CONSUMED for j in upload.rows}
     sizes = np.linalg.norm(upload.values, axis=1)
-    kept = set(() if history.sharing is None else history.sharing.never.of(number).tolist())
+    reasons = _reasons(run, number, history, round_)
     leaves = [
         {"item_id": data.item_ids[j], "title": data.title(j), "as": sent[j], "hers": j in consumed, "size": float(size)}
         for j, size in sorted(zip(upload.rows.tolist(), sizes, strict=True), key=lambda one: (sent[one[0]], one[0]))
     ]
     stays = [
-        {"item_id": data.item_ids[j], "title": data.title(j), "why": "never shared" if j in kept else "kept this round"}
+        {"item_id": data.item_ids[j], "title": data.title(j), "why": reasons.get(j, "not drawn this round")}
         for j in own.tolist()
         if sent.get(j) != CONSUMED
     ]
@@ -72,7 +73,7 @@ def would_share(run: Run, user: str, pi: float | None = None, never: Sequence[st
         "stays": stays,
         "always_stays": "her history itself, her own vector, and which items she was recommended",
         "bytes": {
-            "up": int(upload.bytes_per_client(data.n_items)[0]), "down": download.bytes_per_client,
+            "up": int(upload.bytes_per_client(data.n_items)[0]), "down": round(download.bytes_per_client),
         },
         "note": (
             "pi is a control over sharing, not privacy: over many rounds the server learns more than one round shows"
@@ -80,6 +81,28 @@ def would_share(run: Run, user: str, pi: float | None = None, never: Sequence[st
             else None
         ),
     }  # fmt: skip
+
+
+def _reasons(run: Run, number: int, history: History, round_: int) -> dict[int, str]:
+    """Why items of hers stay, by her own choice: never shared, outside her fixed subset, or the coin of this round."""
+    algorithm, seed = run.algorithm, run.spec.seed
+    if not isinstance(algorithm, FedeRank):
+        return {}
+    own = run.prepared.train.of(number)
+    if algorithm.sharing == "fixed-subset":
+        found = {int(j): "not in her shared subset" for j in np.setdiff1d(own, algorithm.subset(history, number, seed))}
+    else:  # what leaves with pi = 1 was drawn: the coins have numbers of their own
+        ids, open_ = np.array([number]), history
+        if history.sharing is not None:
+            shares = history.sharing.pi.copy()
+            shares[number] = 1.0
+            open_ = history._replace(sharing=history.sharing._replace(pi=shares))
+        download = algorithm.download(run.state.server, ids, round_)
+        upload, _ = algorithm.client_step(tensors.copy(run.state.clients), ids, open_, download, round_, seed)
+        found = {int(j): "kept by this round's coin" for j in np.intersect1d(own, upload.rows)}
+    if history.sharing is not None:
+        found |= {int(j): "never shared" for j in history.sharing.never.of(number)}
+    return found
 
 
 def _with_choice(run: Run, number: int, own: np.ndarray, pi: float | None, never: Sequence[str]) -> History:
