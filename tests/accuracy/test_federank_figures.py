@@ -34,7 +34,7 @@ def test_the_published_popularity_row_is_that_of_80_percent(real_data: Path) -> 
     assert found["1-Gini@10"] == pytest.approx(0.00569, abs=5e-6)
 
 
-@pytest.mark.parametrize(("name", "least_f1"), [("federank", 0.048), ("fcf", 0.049)])
+@pytest.mark.parametrize(("name", "least_f1"), [("federank", 0.051), ("fcf", 0.049)])
 def test_on_64_percent_of_ml_1m_both_are_above_popularity(name: str, least_f1: float, real_data: Path) -> None:
     recorded, prepared, algorithm = FOUND["runs"][f"{name}-ml-1m"], _prepared("ml-1m"), make(name)
     assert recorded["settings"]["dim"] == algorithm.dim and recorded["settings"]["lr"] == algorithm.lr
@@ -48,10 +48,10 @@ def test_on_64_percent_of_ml_1m_both_are_above_popularity(name: str, least_f1: f
     assert found["F1@10"] >= least_f1 > FOUND["rows"]["mostpop-ml-1m"]["test"]["F1@10"]
 
 
-def test_trained_on_80_percent_of_amazon_digital_music(real_data: Path) -> None:
-    recorded = FOUND["rows"]["federank-amazon-digital-music"]
+@pytest.mark.parametrize(("data", "published"), [("amazon-digital-music", 0.0142), ("ml-1m", 0.1160)])
+def test_trained_on_80_percent_it_is_at_least_the_published(data: str, published: float, real_data: Path) -> None:
+    recorded = FOUND["rows"][f"federank-{data}"]
     assert recorded["settings"] == repr(make("federank")), "the findings are of other defaults: measure them again"
-    prepared = _prepared("amazon-digital-music")
-    found = refitted(make("federank"), prepared, recorded["chosen"]["epoch"], 0, threads=1)
+    found = refitted(make("federank"), _prepared(data), recorded["chosen"]["epoch"], 0, threads=1)
     assert found["Precision@10"] == pytest.approx(recorded["refit"]["Precision@10"], rel=0.02)
-    assert found["Precision@10"] >= 0.0125 > 2 * FOUND["rows"]["mostpop-amazon-digital-music"]["refit"]["Precision@10"]
+    assert found["Precision@10"] >= published > FOUND["rows"][f"mostpop-{data}"]["refit"]["Precision@10"]
