@@ -79,19 +79,22 @@ def _fold(ids, indptr, items, counts, neg_indptr, neg_items, whole, position, ou
 
 
 @njit(nogil=True, cache=True)
-def _rows(examples, n, hers, whole, count, work, which):  # type: ignore[no-untyped-def]
-    """A batch's rows, ascending, into `which`, their counts into `work`; returns how many, and how many with a D."""
-    count[:, :n] = np.float32(0.0)
-    for e in examples:
-        count[e & 1, e >> 1] += np.float32(1.0)
+def _rows(examples, n, hers, whole, count, both, work, which):  # type: ignore[no-untyped-def]
+    """A batch's rows, ascending, into `which`, their counts into `work`; returns how many, and how many with a D.
+
+    `count` is all 0 before and after.
+    """
+    for e in examples:  # negatives in the lower half of a number, positives in the upper
+        count[e >> 1] += (1 << 32) if e & 1 else 1
     found, own = 0, 0
     for t in range(n):  # without a branch: who is in a batch is chance, and a processor guesses that wrong
-        which[found] = t
-        here = whole or count[0, t] + count[1, t] > np.float32(0.0)
+        which[found], both[found] = t, count[t]
+        here = whole or count[t] > 0
+        count[t] = 0
         found += here
         own += here and t < hers
     for p in range(found):
-        work[1, p], work[2, p] = count[1, which[p]], count[0, which[p]]
+        work[1, p], work[2, p] = np.float32(both[p] >> 32), np.float32(both[p] & 0xFFFFFFFF)
     return found, own
 
 
@@ -99,7 +102,7 @@ def _rows(examples, n, hers, whole, count, work, which):  # type: ignore[no-unty
 def _train(  # type: ignore[no-untyped-def]
     ids, indptr, all_rows, all_positive, all_negative, keys, seed, round_,
     table, user, user_bias, start, scale, slot, used, pool, rate_user, s, rest,
-    values, example, every, which, count, work, D, gu, scales, shrinks, losses, sizes,
+    values, example, every, which, count, both, work, D, gu, scales, shrinks, losses, sizes,
 ):  # fmt: skip
     """Train each client of a cohort. State arrays change in place; the movement of her rows fills `values`."""
     f = np.float32
@@ -154,7 +157,7 @@ def _train(  # type: ignore[no-untyped-def]
 
             for sweep in range(s.passes if size > 0 else 0):
                 if several:
-                    for e in range(size - 1, 0, -1):
+                    for e in range(size - 1, s.batch - 1, -1):  # what is left is the first batch, in any order
                         state = rng.after(state)
                         other = rng.below(state, e + 1)
                         swap = example[e]
@@ -163,7 +166,7 @@ def _train(  # type: ignore[no-untyped-def]
                 for a in range(0, size, s.batch):
                     b = min(a + s.batch, size)
                     if several:
-                        listed, with_own = _rows(example[a:b], n, hers, s.whole, count, work, which)
+                        listed, with_own = _rows(example[a:b], n, hers, s.whole, count, both, work, which)
                         positives, negatives = work[1], work[2]
                     if late:
                         scales[0], scales[1] = shrink_item, shrink_own
@@ -270,7 +273,7 @@ def train(
         user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot, store.used, store.pool,
         rate_user.astype(np.float32), settings, settings._replace(private=False), values,
         np.empty(int(examples), np.int32), np.arange(longest), np.empty(longest, np.int64),
-        np.empty((2, longest), np.float32), np.empty((3, longest), np.float32),
+        np.zeros(longest, np.int64), np.empty(longest, np.int64), np.empty((3, longest), np.float32),
         np.empty((longest if settings.private else 1, k), np.float32), np.empty(k, np.float32), np.ones(4),
         shrinks, losses, sizes,
     )  # fmt: skip

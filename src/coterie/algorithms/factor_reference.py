@@ -133,7 +133,7 @@ def train(
     fade, first_loss, running, seen, before = 1.0, 0.0, 0.0, 0, 0.0
     for sweep in range(s.passes):
         if size > s.batch:
-            for e in range(size - 1, 0, -1):
+            for e in range(size - 1, s.batch - 1, -1):  # what is left is the first batch, in any order
                 state = np.uint64(rng.after(state))
                 other = rng.below(state, e + 1)
                 order[e], order[other] = order[other], order[e]
