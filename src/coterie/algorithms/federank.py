@@ -190,9 +190,9 @@ class FedeRank(Federated):
 
     def _settings(self, n_items: int) -> kernel.Settings:
         server = self.lr if self.lr_server is None else self.lr_server
-        hardest = self.hardest
-        if isinstance(hardest, str):  # the more items, the rarer a good one among few draws; 32 are no better than 16
-            hardest = min(max(1, round(np.sqrt(n_items) / 8)), 32)
+        # The more items, the rarer a good one among few draws; 32 were no better than 16.
+        by_items = min(max(1, round(float(np.sqrt(n_items)) / 8)), 32)
+        hardest = by_items if isinstance(self.hardest, str) else self.hardest
         return kernel.Settings(
             server, self.reg * self.lr, self.reg_negative * self.lr, self.user_moves == "each",
             self.mask == "triple", hardest, self.sharing == "fixed-subset",
