@@ -6,8 +6,8 @@ Items that nobody's device has ever met, as positive or negative, are scored -in
 
 *coterie*: the sum of movements over the square root of how many clients sent the row is a direction for a server-side
 Adam: plain averaging with huge client rates, as in the papers, is what costs accuracy.
-*as_published*: no bias, the server adds the plain sum of the movements; rates at which that does not diverge with everybody
-in a round (the paper has none for such data).
+*as_published*: no bias, the server adds the plain sum of the movements; with rates at which that does not diverge when
+everybody takes part in a round.
 
 Chai, Wang, Chen, Yang: Secure Federated Matrix Factorization. IEEE Intelligent Systems 36(5), 2021.
 Reddi et al.: Adaptive Federated Optimization. ICLR 2021 (Adam on the server).
