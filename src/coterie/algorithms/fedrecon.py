@@ -192,7 +192,7 @@ class FedRecon(Federated):
     reg_user: float = 0.004  # weight decay of u
     reg_item: float = 0.08  # weight decay of the query's item rows, on the client
     aggregate: Literal["adam", "mean", "sum"] = "adam"  # what the server does with the movements
-    lr_server: float = 0.04  # the server's step size (Adam's, or a factor on the mean)
+    lr_server: float = 0.02  # the server's step size (Adam's, or a factor on the mean)
     beta1: float = 0.9
     beta2: float = 0.99
 

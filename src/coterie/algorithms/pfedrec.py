@@ -178,7 +178,7 @@ class PFedRec(Federated):
     reg_item: float = 0.08  # weight decay of touched rows of E, on the client
     scored: Literal["shared", "own"] = "shared"  # items are scored with the shared table or with her fine-tuned one
     aggregate: Literal["adam", "mean"] = "adam"  # what the server does with the movements of E
-    lr_server: float = 0.04  # step size of the server's Adam
+    lr_server: float = 0.02  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
 
