@@ -139,8 +139,8 @@ def hidden_items(settings: list[dict[str, Any]]) -> list[str]:
     both, knows = "frequency + popularity", "shadow that knows popularity"
     alone = max(row["attacks"][one]["uplift"] for row in (hard, even) for one in ("support", "frequency", "absence"))
     return [
-        "Where that leaks: by default the negative of a triple is, of four draws, the one she would rank highest. Her "
-        "vector has learnt her hidden items, so they win such draws more often: frequency alone has AUC "
+        "Where that leaks: by default the negative of a triple is, of a few draws (four here), the one she would rank "
+        "highest. Her vector has learnt her hidden items, so they win such draws more often: frequency alone has AUC "
         f"{auc(hard, 'frequency')}, added to popularity it brings {uplift(hard, both)}. With even draws (hardest=1) "
         f"frequency falls to {auc(even, 'frequency')} and has nothing to add: {uplift(even, both)}. The best of "
         f"support, frequency and absence alone is {alone:+.3f} from popularity.",
