@@ -98,11 +98,24 @@ def _rows(examples, n, hers, whole, count, both, work, which):  # type: ignore[n
     return found, own
 
 
+@njit(nogil=True, cache=True)
+def _places(row_at, used, which):  # type: ignore[no-untyped-def]
+    """Where her rows of this round stand in the store, ascending, into `which`; returns how many.
+
+    The store is far larger than a cache: in its own order it is read and written several times as fast.
+    """
+    found = 0
+    for place in range(used):
+        which[found] = place
+        found += row_at[place] >= 0
+    return found
+
+
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _train(  # type: ignore[no-untyped-def]
     ids, indptr, all_rows, all_positive, all_negative, keys, seed, round_,
     table, user, user_bias, start, scale, slot, used, pool, rate_user, s, rest,
-    values, example, every, which, count, both, work, D, gu, scales, shrinks, losses, sizes,
+    values, example, every, which, row_at, count, both, work, D, gu, scales, shrinks, losses, sizes,
 ):  # fmt: skip
     """Train each client of a cohort. State arrays change in place; the movement of her rows fills `values`."""
     f = np.float32
@@ -137,23 +150,28 @@ def _train(  # type: ignore[no-untyped-def]
         # What a step walks: how often each row counts, how many rows, how many with a part in D. A batch has its own.
         positives, negatives, listed, with_own = positive, negative, n, hers
 
-        # Where one step is all there is, rows are gathered, stepped and finished a block at a time; else all at once.
+        if s.private:
+            for t in range(hers):
+                j = rows[t]
+                if slot[i, j] >= 0:
+                    row_at[slot[i, j]] = t
+                else:
+                    for d in range(k):
+                        D[t, d] = old_scale * start[j, d]
+            for p in range(_places(row_at, used[i], which)):
+                t, place = row_at[which[p]], mine + which[p]
+                for d in range(k):
+                    D[t, d] = old_scale * pool[place, d]
+
+        # Where one step is all there is, rows of C are gathered, stepped and finished a block at a time; else all at once.
         stretch = BLOCK if s.passes == 1 and not several and not s.everywhere else max(n, 1)
         for first in range(0, n, stretch):
             last = min(first + stretch, n)
-            for t in range(first, last):
-                j = rows[t]
-                if s.shared:
+            if s.shared:
+                for t in range(first, last):
+                    j = rows[t]
                     for d in range(table.shape[1]):
                         C[t, d] = table[j, d]
-                if s.private and t < hers:
-                    place = slot[i, j]
-                    if place >= 0:
-                        for d in range(k):
-                            D[t, d] = old_scale * pool[mine + place, d]
-                    else:
-                        for d in range(k):
-                            D[t, d] = old_scale * start[j, d]
 
             for sweep in range(s.passes if size > 0 else 0):
                 if several:
@@ -206,25 +224,27 @@ def _train(  # type: ignore[no-untyped-def]
                         break
                     before = now
 
-            now_c, now_d = (shrink_item, shrink_own) if late else (1.0, 1.0)  # the scales of C and D in the end
-            back = f(now_d / (scale[i] * shrink_own)) if s.private else f(1.0)
-            held, kept = f(now_c), f(shrink_item)
-            for t in range(first, last):
-                j = rows[t]
-                if s.private and t < hers:
-                    if slot[i, j] < 0:
-                        slot[i, j] = used[i]
-                        used[i] += 1
-                    place = mine + slot[i, j]
-                    for d in range(k):
-                        pool[place, d] = back * D[t, d]
-                if s.shared:
+            held, kept = f(shrink_item if late else 1.0), f(shrink_item)
+            if s.shared:
+                for t in range(first, last):
+                    j = rows[t]
                     for d in range(table.shape[1]):
                         C[t, d] = held * C[t, d] - kept * table[j, d]
 
         if s.user_bias:
             user_bias[i] = bias
         if s.private:
+            back = f((shrink_own if late else 1.0) / (scale[i] * shrink_own))
+            for t in range(hers):
+                if slot[i, rows[t]] < 0:
+                    slot[i, rows[t]] = used[i]
+                    row_at[used[i]] = t
+                    used[i] += 1
+            for p in range(_places(row_at, used[i], which)):
+                t, place = row_at[which[p]], mine + which[p]
+                for d in range(k):
+                    pool[place, d] = back * D[t, d]
+                row_at[which[p]] = -1
             scale[i] *= shrink_own
         losses[c] /= max(size, 1)
         sizes[c] = size
@@ -272,7 +292,7 @@ def train(
         ids, indptr, rows, positive, negative, history.keys, seed, round_, download.table, user,
         user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot, store.used, store.pool,
         rate_user.astype(np.float32), settings, settings._replace(private=False), values,
-        np.empty(int(examples), np.int32), np.arange(longest), np.empty(longest, np.int64),
+        np.empty(int(examples), np.int32), np.arange(longest), np.empty(m, np.int64), np.full(m, -1, np.int32),
         np.zeros(longest, np.int64), np.empty(longest, np.int64), np.empty((3, longest), np.float32),
         np.empty((longest if settings.private else 1, k), np.float32), np.empty(k, np.float32), np.ones(4),
         shrinks, losses, sizes,
@@ -283,12 +303,19 @@ def train(
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _score(users, table, user, user_bias, start, scale, slot, pool, shared, private, item_bias, out):  # type: ignore[no-untyped-def]
+def _score(users, table, user, user_bias, start, scale, slot, used, pool, shared, private, item_bias, dots, out):  # type: ignore[no-untyped-def]
     m, k = table.shape[0], user.shape[1]
     for row in range(len(users)):
         i = users[row]
         bias = user_bias[i] if len(user_bias) else np.float32(0.0)
         kept = np.float32(scale[i]) if private else np.float32(1.0)
+        if private:  # her rows as they stand in memory, which is much faster than in the items' order
+            first = np.int64(i) * m
+            for p in range(used[i]):
+                y = np.float32(0.0)
+                for d in range(k):
+                    y += user[i, d] * pool[first + p, d]
+                dots[p] = y
         for j in range(m):
             x = bias
             if shared:
@@ -299,9 +326,7 @@ def _score(users, table, user, user_bias, start, scale, slot, pool, shared, priv
             if private:
                 y = np.float32(0.0)
                 if slot[i, j] >= 0:
-                    base = np.int64(i) * m + slot[i, j]
-                    for d in range(k):
-                        y += user[i, d] * pool[base, d]
+                    y = dots[slot[i, j]]
                 else:
                     for d in range(k):
                         y += user[i, d] * start[j, d]
@@ -323,6 +348,6 @@ def score(
     out = np.empty((len(users), len(table)), np.float32)
     _score(
         users, table, user, user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot,
-        store.pool, shared, own is not None, item_bias, out,
+        store.used, store.pool, shared, own is not None, item_bias, np.empty(len(table), np.float32), out,
     )  # fmt: skip
     return out

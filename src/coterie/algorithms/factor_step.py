@@ -66,19 +66,34 @@ def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work,
     over_c, over_d = f(1.0 / scales[2]), f(1.0 / scales[3])
     same_c, same_d = f(scales[0] / scales[2]), f(scales[1] / scales[3])
     cross_c, cross_d = f(scales[1] / scales[2]), f(scales[0] / scales[3])
+    regular, squares = track and (s.apart != 0.0 or s.sparse != 0.0), s.penalty == L2
     loss, penalty, g_bias = 0.0, 0.0, f(0.0)
     for top in range(first, last, BLOCK):
         end = min(top + BLOCK, last)
         row, x, positive, negative = which[top:end], work[0, top:end], positives[top:end], negatives[top:end]
         for t in range(end - top):
-            y, r = bias, row[t]
-            if s.private:
+            y, away, extent, r = bias, f(0.0), f(0.0), row[t]
+            if s.private and regular:
+                for d in range(k):
+                    c, o = scale_c * C[r, d], scale_d * D[r, d]
+                    y += u[d] * (c + o)
+                    away += (o - c) * (o - c)
+                    extent += c * c if squares else abs(c)
+            elif s.private:
                 for d in range(k):
                     y += u[d] * (scale_c * C[r, d] + scale_d * D[r, d])
+            elif regular:
+                for d in range(k):
+                    c = scale_c * C[r, d]
+                    y += u[d] * c
+                    extent += c * c if squares else abs(c)
             else:
                 for d in range(k):
                     y += u[d] * (scale_c * C[r, d])
             x[t] = y
+            if regular:
+                reg = f(1.0) if s.whole else positive[t] + negative[t]
+                penalty += np.float64(reg * (sparse * extent - f(0.5) * apart * away))
         if s.shared and s.item_bias:
             for t in range(end - top):
                 x[t] += scale_c * C[row[t], k]
@@ -91,18 +106,6 @@ def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work,
                     soft = log1p(exp(-abs(x[t]))) + (x[t] if x[t] > f(0.0) else f(0.0))
                     part += (positive[t] + negative[t]) * soft - positive[t] * x[t]
             loss += np.float64(part)
-            if s.apart != 0.0 or s.sparse != 0.0:
-                for t in range(end - top):
-                    reg = f(1.0) if s.whole else positive[t] + negative[t]
-                    away, absolute, square, r = f(0.0), f(0.0), f(0.0), row[t]
-                    for d in range(k):
-                        c = scale_c * C[r, d]
-                        o = scale_d * D[r, d] if s.private else c
-                        away += (o - c) ** 2
-                        absolute += abs(c)
-                        square += c**2
-                    extent = square if s.penalty == L2 else absolute
-                    penalty += np.float64(reg * (sparse * extent - f(0.5) * apart * away))
         if s.squared:
             for t in range(end - top):
                 x[t] = (positive[t] + negative[t]) * x[t] - positive[t]

@@ -53,8 +53,9 @@ class RowStore(NamedTuple):
         """These clients' tables are the first one again."""
         self.scale[clients], self.slot[clients], self.used[clients] = 1.0, -1, 0
 
-    def copy(self) -> RowStore:
-        twin = RowStore.empty(len(self.used), self.start)
+    def copy(self, into: RowStore | None = None) -> RowStore:
+        """A store like this one; `into`, a former copy, is overwritten, which spares asking for its memory again."""
+        twin = RowStore.empty(len(self.used), self.start) if into is None else into
         twin.scale[:], twin.slot[:], twin.used[:] = self.scale, self.slot, self.used
         m = self.slot.shape[1]
         for client, count in enumerate(self.used):

@@ -134,6 +134,7 @@ class Keeper:
         self.history = history  # older checkpoints stay, to replay from
         self.best_round = best_round
         self._best: Any = None  # in memory, until the next checkpoint
+        self._former: Any = None  # the best before, whose memory the next one takes
         self._best_path = best_path  # on disk
 
     def improved(self, state: Any, round_: int, progress: Progress) -> None:
@@ -141,7 +142,7 @@ class Keeper:
         self.best_round = round_
         self._best_path = None
         if tensors.nbytes(state) <= _IN_MEMORY:
-            self._best = tensors.copy(state)
+            self._best = self._former = tensors.copy(state, self._former)
         else:
             self._best = None
             self.checkpoint(state, round_, progress)

@@ -27,7 +27,7 @@ from coterie.runs.measure import measure
 from coterie.runs.spec import DataSpec, RunSpec
 from coterie.runs.summary import summarise, users_table
 
-_CHECKPOINT_SHARE = 10  # a checkpoint waits until training took so many times as long as the last one
+_CHECKPOINT_SHARE = 30  # a checkpoint waits until training took so many times as long as the last one
 
 
 class Interrupted(CoterieError):

@@ -137,9 +137,16 @@ def _rebuild(template: Any, prefix: str, found: dict[str, Any]) -> Any:
     return type(template)(*(_rebuild(value, name, found) for value, name in zip(template, names, strict=True)))
 
 
-def copy(state: Any) -> Any:
-    """A state that shares nothing with this one."""
-    return rebuild(state, {name: value.copy() for name, value in leaves(state)})
+def copy(state: Any, into: Any = None) -> Any:
+    """A state that shares nothing with this one; row stores reuse the memory of `into`, a former copy."""
+    former = {} if into is None else {name: one for name, one in leaves(into) if isinstance(one, RowStore)}
+    return rebuild(
+        state,
+        {
+            name: one.copy(former.get(name)) if isinstance(one, RowStore) else one.copy()
+            for name, one in leaves(state)
+        },
+    )
 
 
 def nbytes(state: Any) -> int:
