@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import histories
 from benchmarks.measure import best, save
-from coterie.algorithms import make
+from coterie.algorithms import make, neighbour_sums
 from coterie.algorithms.gpfedrec import GPFedRec
 from coterie.algorithms.interface import History
 from coterie.algorithms.negatives import draw
@@ -52,8 +52,9 @@ def run() -> dict[str, Any]:
     algorithm = make("gpfedrec", "as_released")
     rounds = simulate(algorithm, history, start(algorithm, history, 0), range(1, 100), 0, threads=1)
     with threadpool_limits(1, "blas"):  # or the products would be done by two threads, in each other's way
-        next(rounds)
+        linked = next(rounds).state.server.graph.linked
         ours = best(lambda: next(rounds), 4)
+    strays = np.diff(neighbour_sums._steps(linked, neighbour_sums.by_popularity(linked))[1])
     drawn = draw(history, np.arange(history.n_clients), algorithm.negatives, 0, 1)
     loop = Loop(algorithm, history, drawn)
     loop.round()
@@ -67,6 +68,7 @@ def run() -> dict[str, Any]:
         "torch_cpu_seconds": usual,
         "torch_lean_cpu_seconds": lean,
         "ratio_to_lean": lean / ours,
+        "strays_a_person": float(strays.mean()),
         "lean": "negatives given beforehand as tensors, batches cut by index; the other draws them, with a DataLoader",
     }
 
@@ -135,7 +137,7 @@ class Loop:
 _LARGE = """
 import json, resource, sys, time
 from benchmarks import histories
-from coterie.algorithms import make
+from coterie.algorithms import make, neighbour_sums
 from coterie.engine.simulate import simulate, start
 history = histories.named("ml-1m")
 name, rounds = sys.argv[1], int(sys.argv[2])

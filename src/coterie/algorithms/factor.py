@@ -163,7 +163,7 @@ def _train(  # type: ignore[no-untyped-def]
                 for d in range(k):
                     D[t, d] = old_scale * pool[place, d]
 
-        # Where one step is all there is, rows of C are gathered, stepped and finished a block at a time; else all at once.
+        # Where one step is all there is, C is gathered, stepped and finished a block at a time; else all at once.
         stretch = BLOCK if s.passes == 1 and not several and not s.everywhere else max(n, 1)
         for first in range(0, n, stretch):
             last = min(first + stretch, n)

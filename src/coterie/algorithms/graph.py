@@ -1,11 +1,9 @@
 """User graphs on the server: who is like whom by the tables they uploaded, and what each person's neighbours hold.
 
 S is the similarity of flattened uploads, A_ij = 1 where S_ij > gamma x mean(S), and person i is sent r_i, row i of
-R = P^l Q with P = A normalised. Two costs matter, both n x n x (numbers in a table). S is one symmetric product by
-fixed blocks with BLAS on one thread each, so the bytes do not depend on the number of threads. R is sums of neighbours'
-rows, which need no multiplications: the sums of all subsets of four users are made once and looked up (the "four
-Russians"), about half of the time of a matrix product, and the same bytes for every cut of the cohort. R is never
-stored: each cohort's rows are made when they are sent.
+R = P^l Q with P = A normalised. S is one symmetric product by fixed blocks with BLAS on one thread each, so the bytes
+do not depend on the number of threads. R is sums of neighbours' rows (neighbour_sums.py) and is never stored: each
+cohort's rows are made when they are sent.
 
 Zhang et al.: GPFedRec, KDD 2024, Eq. 3 to 6 and section 4.6. Light GCN: He et al., SIGIR 2020.
 """
@@ -22,6 +20,7 @@ from numba import njit
 
 from coterie import rng
 from coterie.algorithms.interface import Collected
+from coterie.algorithms.neighbour_sums import add_up, by_popularity
 from coterie.algorithms.server import Refused
 from coterie.errors import CoterieError
 
@@ -29,9 +28,6 @@ Similarity = Literal["cosine", "cosine-distance", "euclidean"]
 Normalise = Literal["row", "none", "laplacian"]
 
 _BLOCK = 256  # users in a block of the Gram matrix; fixed, so that sums are always cut in the same places
-_BITS = 4  # users whose subset sums are tabulated together
-_TILE = 128  # numbers of a table that are worked on at a time: the subset sums then stay in the first-level cache
-_TILES = 8  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -235,92 +231,11 @@ def _weights(linked: np.ndarray, normalise: Normalise) -> tuple[np.ndarray, np.n
     return 1 / np.sqrt(out), 1 / np.sqrt(np.maximum(linked.sum(0), 1)).astype(np.float32)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _copy_tiles(tiles, tables, columns, first):  # type: ignore[no-untyped-def]
-    """tiles[k, j] = the k-th tile of columns[j] tables[j] from number `first` on."""
-    for j in range(len(tables)):
-        for k in range(_TILES):
-            begin = first + k * _TILE
-            for t in range(min(_TILE, tables.shape[1] - begin)):
-                tiles[k, j, t] = columns[j] * tables[j, begin + t]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _subset_sums(sums, tile, group):  # type: ignore[no-untyped-def]
-    """sums[s] = the weighted sum of those of this group's users whose bits are set in s, for one tile."""
-    for t in range(_TILE):
-        sums[0, t] = np.float32(0.0)
-    for bit in range(_BITS):
-        j = group * _BITS + bit
-        if j < len(tile):  # sums beyond the last user are never looked up
-            half = 1 << bit
-            for s in range(half):
-                for t in range(_TILE):
-                    sums[half + s, t] = sums[s, t] + tile[j, t]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _look_up(total, one, two, three, four, codes, group):  # type: ignore[no-untyped-def]
-    for c in range(len(total)):
-        a, b, d, e = codes[c, group], codes[c, group + 1], codes[c, group + 2], codes[c, group + 3]
-        for t in range(_TILE):
-            total[c, t] += (one[a, t] + two[b, t]) + (three[d, t] + four[e, t])
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _mix_many(linked, rows, columns, tables, out):  # type: ignore[no-untyped-def]
-    """out[c] = rows[c] x sum over j of linked[c, j] columns[j] tables[j], for rows with many neighbours."""
-    n, width = tables.shape
-    groups = (n + _BITS - 1) // _BITS
-    codes = np.zeros((len(linked), groups + 4), np.uint8)
-    for c in range(len(linked)):
-        for j in range(n):
-            if linked[c, j]:
-                codes[c, j // _BITS] |= np.uint8(1 << (j % _BITS))
-    one, two = np.empty((1 << _BITS, _TILE), np.float32), np.empty((1 << _BITS, _TILE), np.float32)
-    three, four = np.empty((1 << _BITS, _TILE), np.float32), np.empty((1 << _BITS, _TILE), np.float32)
-    total, tiles = np.empty((len(linked), _TILE), np.float32), np.zeros((_TILES, n, _TILE), np.float32)
-    for first in range(0, width, _TILE):
-        k = first // _TILE % _TILES
-        if k == 0:
-            _copy_tiles(tiles, tables, columns, first)
-        total[:] = np.float32(0.0)
-        for group in range(0, groups, 4):
-            _subset_sums(one, tiles[k], group)
-            _subset_sums(two, tiles[k], group + 1)
-            _subset_sums(three, tiles[k], group + 2)
-            _subset_sums(four, tiles[k], group + 3)
-            _look_up(total, one, two, three, four, codes, group)
-        for c in range(len(linked)):
-            for t in range(min(_TILE, width - first)):
-                out[c, first + t] = rows[c] * total[c, t]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _mix_few(linked, rows, columns, tables, out):  # type: ignore[no-untyped-def]
-    """The same for rows with few neighbours: they are added one by one."""
-    for c in range(len(linked)):
-        out[c] = np.float32(0.0)
-        for j in range(len(tables)):
-            if linked[c, j]:
-                weight = rows[c] * columns[j]
-                for t in range(tables.shape[1]):
-                    out[c, t] += weight * tables[j, t]
-
-
-def mix(tables: np.ndarray, linked: np.ndarray, rows: np.ndarray, columns: np.ndarray, many: bool) -> np.ndarray:
-    """float32[c, m, w]: the weighted sums of each row's neighbours' tables. `many` picks the faster way, of two."""
-    out = np.empty((len(linked), *tables.shape[1:]), np.float32)
-    work = _mix_many if many else _mix_few
-    work(linked, rows, columns, tables.reshape(len(tables), -1), out.reshape(len(linked), -1))
-    return out
-
-
 def views(graph: Graph, ids: np.ndarray, rules: Rules, otherwise: np.ndarray) -> np.ndarray:
     """float32[c, m, w]: r_i of these users; the table `otherwise` for those who are not in the graph yet."""
     rows, columns = _weights(graph.linked, rules.normalise)
     source = graph.mixed if len(graph.mixed) else graph.uploads
-    out = mix(source, graph.linked[ids], rows[ids], columns, _many(rules))
+    out = add_up(source, graph.linked[ids], rows[ids], columns, by_popularity(graph.linked))
     out[~graph.linked[ids].any(1)] = otherwise
     return out
 
@@ -330,18 +245,14 @@ def propagate(graph: Graph, rules: Rules) -> None:
     if not len(graph.mixed):
         return
     rows, columns = _weights(graph.linked, rules.normalise)
-    source = graph.uploads
+    source, order = graph.uploads, by_popularity(graph.linked)
     for _ in range(rules.layers - 1):
         found = np.empty_like(graph.mixed) if source is graph.mixed else graph.mixed
         for first in range(0, len(found), _BLOCK):
             some = slice(first, first + _BLOCK)
-            found[some] = mix(source, graph.linked[some], rows[some], columns, _many(rules))
+            found[some] = add_up(source, graph.linked[some], rows[some], columns, order)
         graph.mixed[:] = found
         source = graph.mixed
-
-
-def _many(rules: Rules) -> bool:
-    return rules.neighbours == 0 and rules.sample == 0
 
 
 def overall(graph: Graph, rules: Rules, how: Literal["mean-view", "degree", "mean"]) -> np.ndarray:
@@ -377,6 +288,7 @@ def place(graph: Graph, tables: np.ndarray, rules: Rules, otherwise: np.ndarray)
     They are nobody's neighbours yet, so only their own degree counts: each view is a mean.
     """
     flat, squares = graph.uploads.reshape(len(graph.known), -1), _squares(graph.uploads)
+    order = by_popularity(graph.linked)
     out, ones = np.empty_like(tables), np.ones(len(flat), np.float32)
     for c, mine in enumerate(tables.reshape(len(tables), -1)):  # her view may not depend on who comes with her
         with _blas().limit(limits=1):
@@ -385,7 +297,7 @@ def place(graph: Graph, tables: np.ndarray, rules: Rules, otherwise: np.ndarray)
         found[0, ~graph.known] = -np.inf
         near = choose(found, rules, graph.level[0]) & graph.known
         if near.any():
-            out[c] = mix(graph.uploads, near, 1 / near.sum(1, dtype=np.float32), ones, False)[0]
+            out[c] = add_up(graph.uploads, near, 1 / near.sum(1, dtype=np.float32), ones, order)[0]
         else:
             out[c] = otherwise
     return out

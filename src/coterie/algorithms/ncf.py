@@ -15,6 +15,7 @@ from numba import njit
 
 from coterie import rng
 from coterie.algorithms import mlp
+from coterie.algorithms.factor_step import exp, log1p
 from coterie.algorithms.interface import History, Report
 from coterie.ragged import Ragged
 
@@ -44,7 +45,7 @@ class Moved(NamedTuple):
     values: np.ndarray  # float32[r, k]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, positive, negative, size, s):  # type: ignore[no-untyped-def]
     """One simultaneous step on u, theta and the buffer's rows; `rows` are the batch's n distinct ones of `held`."""
     f = np.float32
@@ -54,12 +55,15 @@ def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, p
         for d in range(k):
             acts[d, a] = C[rows[a], d]
     mlp.forward(theta, sizes, u, acts, n)
-    loss = 0.0
+    z, wanted, weight = acts[last], np.empty(n, np.float32), np.empty(n, np.float32)
     for a in range(n):
-        t, z = rows[a], acts[last, a]
-        weight = positive[t] + negative[t]
-        loss += weight * np.log1p(np.exp(-abs(z))) + weight * max(z, f(0.0)) - positive[t] * z
-        deltas[last, a] = (weight / (f(1.0) + np.exp(-z)) - positive[t]) * inverse
+        wanted[a], weight[a] = positive[rows[a]], positive[rows[a]] + negative[rows[a]]
+    loss = f(0.0)
+    for a in range(n):
+        loss += weight[a] * (log1p(exp(-abs(z[a]))) + (z[a] if z[a] > f(0.0) else f(0.0))) - wanted[a] * z[a]
+    for a in range(n):
+        e = exp(-abs(z[a]))
+        deltas[last, a] = (weight[a] * (e if z[a] < f(0.0) else f(1.0)) / (f(1.0) + e) - wanted[a]) * inverse
     mlp.backward(theta, sizes, u, acts, deltas, n, grad, grad_user)
     rate, decay = f(s.rate_item), f(s.rate_item) * f(s.decay_item)
     if s.pull > 0.0:
@@ -181,16 +185,18 @@ def _train(  # type: ignore[no-untyped-def]
             up_indptr[c + 1] = cursor
         else:
             left = (f(1.0) - pull) ** steps
-            for j in range(m):
-                if position[j] >= 0:
-                    for d in range(k):
-                        own[slot[c], j, d] = C[position[j], d]
-                elif pulled:
-                    for d in range(k):
-                        own[slot[c], j, d] = towards[c, j, d] + left * (table[j, d] - towards[c, j, d])
-                else:
-                    for d in range(k):
-                        own[slot[c], j, d] = table[j, d]
+            mine, first = own[slot[c]].reshape(-1), table.reshape(-1)
+            if pulled:  # the whole table in one loop, and what she trained over it
+                view = towards[c].reshape(-1)
+                for p in range(len(mine)):
+                    mine[p] = view[p] + left * (first[p] - view[p])
+            else:
+                for p in range(len(mine)):
+                    mine[p] = first[p]
+            for t in range(n):
+                j = rows[t]
+                for d in range(k):
+                    own[slot[c], j, d] = C[t, d]
         for t in range(n):
             position[rows[t]] = -1
     return up_indptr, up_rows[: up_indptr[-1]], up_values[: up_indptr[-1]], losses, sizes_seen

@@ -142,10 +142,7 @@ def copy(state: Any, into: Any = None) -> Any:
     former = {} if into is None else {name: one for name, one in leaves(into) if isinstance(one, RowStore)}
     return rebuild(
         state,
-        {
-            name: one.copy(former.get(name)) if isinstance(one, RowStore) else one.copy()
-            for name, one in leaves(state)
-        },
+        {name: one.copy(former.get(name)) if isinstance(one, RowStore) else one.copy() for name, one in leaves(state)},
     )
 
 

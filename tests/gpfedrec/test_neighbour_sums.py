@@ -1,0 +1,63 @@
+"""Sums of neighbours' tables by prefix sums and by looked-up subset sums, against the matrix product they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.algorithms import neighbour_sums
+from coterie.algorithms.neighbour_sums import add_up, by_popularity
+
+
+def _world(n: int, stray: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Tables, a graph whose rows are first-so-many of a hidden order but for a share of strays, and two weights."""
+    draws = np.random.default_rng(seed)
+    tables = draws.standard_normal((n, 7, 3)).astype(np.float32)
+    hidden, reach = draws.permutation(n), draws.integers(0, n + 1, n)
+    linked = hidden[None, :] < reach[:, None]
+    linked ^= draws.random((n, n)) < stray
+    return tables, linked, draws.random(n).astype(np.float32), draws.random(n).astype(np.float32)
+
+
+@settings(deadline=None, max_examples=40)
+@given(n=st.integers(1, 70), stray=st.sampled_from([0.0, 0.02, 0.5]), seed=st.integers(0, 10_000))
+def test_sums_equal_the_matrix_product(n: int, stray: float, seed: int) -> None:
+    tables, linked, rows, columns = _world(n, stray, seed)
+    expected = np.einsum("c,cj,j,jmw->cmw", rows.astype(float), linked.astype(float), columns, tables)
+    found = add_up(tables, linked, rows, columns, by_popularity(linked))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("stray", [0.0, 0.05, 0.5])
+def test_a_row_has_the_same_bytes_whoever_comes_with_it(stray: float) -> None:
+    tables, linked, rows, columns = _world(60, stray, 1)
+    order = by_popularity(linked)
+    whole = add_up(tables, linked, rows, columns, order)
+    for some in (np.array([3]), np.arange(10, 40), np.array([59, 0, 17])):
+        np.testing.assert_array_equal(add_up(tables, linked[some], rows[some], columns, order), whole[some])
+
+
+def test_strays_are_those_who_differ_from_the_first_so_many() -> None:
+    linked = np.array([[True, True, False, False], [True, True, True, False], [True, False, False, True]])
+    cut, indptr, strays = neighbour_sums._steps(linked, np.arange(4))
+    assert cut.tolist() == [2, 3, 1] and indptr.tolist() == [0, 0, 0, 1] and strays.tolist() == [3]
+
+
+def test_both_ways_are_taken_where_rows_differ_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, linked, rows, columns = _world(64, 0.0, 2)
+    linked[::2] = np.random.default_rng(3).random((32, 64)) < 0.5
+    taken: dict[str, int] = {}
+    for name in ("_prefixes", "_russians"):
+        way = getattr(neighbour_sums, name)
+
+        def counted(*given: np.ndarray, name: str = name, way: object = way) -> None:
+            taken[name] = len(given[1] if name == "_russians" else given[0])
+            way(*given)  # type: ignore[operator]
+
+        monkeypatch.setattr(neighbour_sums, name, counted)
+    found = add_up(tables, linked, rows, columns, by_popularity(linked))
+    assert taken["_prefixes"] >= 20 and taken["_russians"] >= 20 and sum(taken.values()) == 64
+    expected = np.einsum("c,cj,j,jmw->cmw", rows.astype(float), linked.astype(float), columns, tables)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
