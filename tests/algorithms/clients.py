@@ -51,7 +51,8 @@ def world(
     own = ragged(lists)
     counts = draw.integers(1, most_counts + 1, len(own.items)).astype(np.float32)
     keys = user_keys([f"u{seed}-{i}" for i in range(clients)])
-    history = History(own.indptr, own.items, counts, counts, own, keys, items)
+    ages = np.concatenate([draw.permutation(len(one)) for one in lists]).astype(np.int32)
+    history = History(own.indptr, own.items, counts, counts, own, keys, items, ages=ages)
     drawn = negatives.draw(history, np.arange(clients), per_positive, seed, 1)
     width = dim + int(settings.item_bias)
     store = RowStore.empty(clients, draw.standard_normal((items, dim)).astype(np.float32))
@@ -81,14 +82,16 @@ def start_of(w: World, i: int) -> Model:
     return Model(w.table.astype(float), w.own.table(i).astype(float), w.user[i].astype(float), float(w.bias[i]))
 
 
-def examples_of(w: World, i: int) -> factor_reference.Batch:
+def examples_of(w: World, i: int, settings: Local = PLAIN) -> factor_reference.Batch:
     part = slice(w.history.indptr[i], w.history.indptr[i + 1])
-    return factor_reference.examples(w.history.items[part], w.history.counts[part], w.negatives.of(i))
+    assert w.history.ages is not None
+    weights = factor_reference.recency(w.history.ages[part], settings.half_life, settings.oldest)
+    return factor_reference.examples(w.history.items[part], w.history.counts[part], w.negatives.of(i), weights)
 
 
 def by_reference(w: World, settings: Local, i: int) -> tuple[Model, float]:
     return factor_reference.train(
-        start_of(w, i), examples_of(w, i), float(w.rates[i]), settings, 3, 1, w.history.keys[i]
+        start_of(w, i), examples_of(w, i, settings), float(w.rates[i]), settings, 3, 1, w.history.keys[i]
     )
 
 

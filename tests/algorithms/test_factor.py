@@ -24,6 +24,9 @@ SWITCHES: dict[str, dict[str, object]] = {
     "item bias": {"item_bias": True, "decay_item": 0.1},
     "item bias without private": {"item_bias": True, "private": False, "decay_item": 0.1},
     "user bias": {"user_bias": True, "decay_user": 0.3},
+    "recency": {"half_life": 0.3},
+    "recency, at least a half": {"half_life": 0.2, "oldest": 0.5, "passes": 3, "penalty": L1, **_REG},
+    "recency, squared, item bias": {"half_life": 1.0, "squared": True, "item_bias": True, "private": False},
     "several passes": {"passes": 5, "step_decay": 0.8},
     "decay": {"decay_user": 0.3, "decay_item": 0.2, "decay_own": 0.4},
     "decay everywhere": {"everywhere": True, "passes": 3, "decay_item": 0.5, "decay_own": 0.7, "step_decay": 0.9},
@@ -104,7 +107,7 @@ def test_a_step_follows_the_numerical_gradient(name: str) -> None:
     w = world(s, seed=11)._replace(rates=np.ones(4))
     got = by_kernel(w, s)
     i = 2
-    batch = examples_of(w, i)
+    batch = examples_of(w, i, s)
     m, k = len(w.table), w.user.shape[1]
     decayed = np.arange(m) if s.everywhere or s.whole else np.unique(batch.items)
 

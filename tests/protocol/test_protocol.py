@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,6 +30,19 @@ def test_leave_one_out_by_hand() -> None:
     assert found["u0"] == (["i0", "i2"], ["i3"], ["i1"])  # the times 5, 7 | 8 | 9
     assert found["u1"] == (["i4", "i5"], [], [])  # two interactions: trains, is not tested
     assert found["u2"] == (["i6"], ["i0"], ["i1"])  # equal times: the later row in the file is later
+
+
+def test_ages_count_back_from_the_latest_training_item() -> None:
+    data = interactions([[0, 1, 2, 3, 4], [4, 5], [6, 0, 1]], times=[[5, 9, 7, 8, 6], [2, 1], [3, 3, 3]])
+    history = prepare(data, resolve("clean"), 0).history
+    assert history.ages is not None
+    assert history.items.tolist() == [0, 2, 4, 4, 5, 6]  # 5, 7, 6 | 2, 1 | 3; what is held out has no age
+    assert history.ages.tolist() == [2, 0, 1, 0, 1, 0]
+    repeated = interactions([[*range(8), 0, 8, 9, 10]], times=[list(range(12))])  # item 0 again, late
+    kept = prepare(repeated, resolve("paper:fedrap"), 0).history
+    assert kept.ages is not None and kept.items.tolist() == list(range(9))
+    assert kept.ages.tolist() == [1, 8, 7, 6, 5, 4, 3, 2, 0]
+    assert prepare(replace(data, times=None), resolve("clean"), 0).history.ages is None
 
 
 def test_paper_ties_take_the_first_row_as_the_latest() -> None:

@@ -46,18 +46,47 @@ class Local(NamedTuple):
     penalty: int  # NO_PENALTY, L1 (sub-gradient), L2 (squares) or SOFT_THRESHOLD (proximal step)
     tolerance: float  # stop when the running mean loss changes by less than this share; 0: never
     own_items: bool = False  # D has rows for the client's own items only; elsewhere it is 0 and stays so
+    half_life: float = 0.0  # a positive's weight halves over this share of her history; 0: all weigh 1
+    oldest: float = 0.0  # but no less than this much of her latest's
+
+
+def check_recency(half_life: float, oldest: float, batch: int) -> None:
+    """Settings that cannot work are refused before anything runs."""
+    if half_life < 0 or not 0 <= oldest <= 1:
+        raise ValueError(f"half_life={half_life}, oldest={oldest}: a share of 0 or more, and a weight from 0 to 1")
+    if half_life > 0 and batch < 1 << 20:  # a batch is cut from examples that all weigh the same
+        raise ValueError(f"half_life={half_life} with batch={batch}: weights need her whole history in one step")
 
 
 @njit(nogil=True, cache=True)
-def _fold(ids, indptr, items, counts, neg_indptr, neg_items, whole, position, out_indptr, rows, positive, negative):  # type: ignore[no-untyped-def]
-    """Each client's distinct items, and how often each is a positive and a negative. Returns the most examples."""
-    n, most = 0, 0.0
+def _weights(count, half_life, oldest):  # type: ignore[no-untyped-def]
+    """float64[count]: what a positive of each age weighs, 1 in the mean."""
+    weights, fade, total = np.empty(count), 0.5 ** (1.0 / (half_life * max(count, 1))), 0.0
+    left = 1.0
+    for age in range(count):
+        weights[age] = max(left, oldest)
+        total += weights[age]
+        left *= fade
+    for age in range(count):
+        weights[age] *= count / total
+    return weights
+
+
+@njit(nogil=True, cache=True)
+def _fold(  # type: ignore[no-untyped-def]
+    ids, indptr, items, counts, ages, half_life, oldest, neg_indptr, neg_items, whole, position, out_indptr, rows,
+    positive, negative, sizes,
+):  # fmt: skip
+    """Each client's distinct items, what each weighs as a positive and as a negative, and how many examples she has."""
+    n = 0
     for c in range(len(ids)):
         first, size = n, 0.0
+        aged = half_life > 0.0 and len(ages) > 0
+        weights = _weights(indptr[ids[c] + 1] - indptr[ids[c]], half_life, oldest) if aged else np.empty(0)
         for p in range(indptr[ids[c]], indptr[ids[c] + 1]):
             position[items[p]] = n
             rows[n] = items[p]
-            positive[n] = counts[p]
+            positive[n] = counts[p] * weights[ages[p]] if aged else counts[p]
             size += counts[p]
             n += 1
         for p in range(neg_indptr[c], neg_indptr[c + 1]):
@@ -74,8 +103,7 @@ def _fold(ids, indptr, items, counts, neg_indptr, neg_items, whole, position, ou
                     rows[n] = j
                     n += 1
         out_indptr[c + 1] = n
-        most = max(most, size + (neg_indptr[c + 1] - neg_indptr[c]))
-    return most
+        sizes[c] = np.int64(size) + neg_indptr[c + 1] - neg_indptr[c]
 
 
 @njit(nogil=True, cache=True)
@@ -124,9 +152,7 @@ def _train(  # type: ignore[no-untyped-def]
         i = ids[c]
         rows, C = all_rows[indptr[c] : indptr[c + 1]], values[indptr[c] if s.shared else 0 :]
         positive, negative = all_positive[indptr[c] : indptr[c + 1]], all_negative[indptr[c] : indptr[c + 1]]
-        n, size = len(rows), 0
-        for t in range(n):
-            size += int(positive[t] + negative[t])
+        n, size = len(rows), sizes[c]
         hers = n  # how many rows have a part in D; her own items come first
         while s.own_items and hers > 0 and positive[hers - 1] == f(0.0):
             hers -= 1
@@ -247,7 +273,6 @@ def _train(  # type: ignore[no-untyped-def]
                 row_at[which[p]] = -1
             scale[i] *= shrink_own
         losses[c] /= max(size, 1)
-        sizes[c] = size
         shrinks[c, 0] = shrink_item
 
 
@@ -258,7 +283,7 @@ _NO_STORE = RowStore(
     np.empty(0, np.int64),
     np.empty((0, 1), np.float32),
 )
-_NO_BIAS = np.empty(0, np.float32)
+_NO_BIAS, _NO_AGES = np.empty(0, np.float32), np.empty(0, np.int32)
 
 
 def train(
@@ -281,21 +306,22 @@ def train(
     total = count * m if settings.whole else int(most.sum())
     indptr, rows = np.zeros(count + 1, np.int64), np.empty(total, np.int32)
     positive, negative = np.zeros(total, np.float32), np.zeros(total, np.float32)
-    examples = _fold(
-        ids, history.indptr, history.items, history.counts, negatives.indptr, negatives.items, settings.whole,
-        np.full(m, -1), indptr, rows, positive, negative,
+    shrinks, losses, sizes = np.ones((count, 1), np.float32), np.zeros(count), np.zeros(count, np.int64)
+    _fold(
+        ids, history.indptr, history.items, history.counts, _NO_AGES if history.ages is None else history.ages,
+        settings.half_life, settings.oldest, negatives.indptr, negatives.items, settings.whole, np.full(m, -1), indptr,
+        rows, positive, negative, sizes,
     )  # fmt: skip
     sent, longest = int(indptr[-1]), int(np.diff(indptr).max(initial=1))
     values = np.empty((sent, width), np.float32) if settings.shared else np.zeros((longest, k), np.float32)
-    shrinks, losses, sizes = np.ones((count, 1), np.float32), np.zeros(count), np.zeros(count, np.int64)
     _train(
         ids, indptr, rows, positive, negative, history.keys, seed, round_, download.table, user,
         user_bias if user_bias is not None else _NO_BIAS, store.start, store.scale, store.slot, store.used, store.pool,
         rate_user.astype(np.float32), settings, settings._replace(private=False), values,
-        np.empty(int(examples), np.int32), np.arange(longest), np.empty(m, np.int64), np.full(m, -1, np.int32),
-        np.zeros(longest, np.int64), np.empty(longest, np.int64), np.empty((3, longest), np.float32),
-        np.empty((longest if settings.private else 1, k), np.float32), np.empty(k, np.float32), np.ones(4),
-        shrinks, losses, sizes,
+        np.empty(int(sizes.max(initial=0)), np.int32), np.arange(longest), np.empty(m, np.int64),
+        np.full(m, -1, np.int32), np.zeros(longest, np.int64), np.empty(longest, np.int64),
+        np.empty((3, longest), np.float32), np.empty((longest if settings.private else 1, k), np.float32),
+        np.empty(k, np.float32), np.ones(4), shrinks, losses, sizes,
     )  # fmt: skip
     if not settings.shared:
         indptr, rows, values = np.zeros(count + 1, np.int64), rows[:0], values[:0, :width]

@@ -26,16 +26,27 @@ class Model(NamedTuple):
 class Batch(NamedTuple):
     items: np.ndarray  # int64[B]: repeats are repeated
     labels: np.ndarray  # float64[B]: 1 for a positive, 0 for a negative
+    weights: np.ndarray  # float64[B]
 
 
-def examples(items: np.ndarray, counts: np.ndarray, negatives: np.ndarray) -> Batch:
+def recency(ages: np.ndarray, half_life: float, oldest: float) -> np.ndarray:
+    """What positives of these ages (each from 0 on, once) weigh, 1 in the mean."""
+    if half_life == 0:
+        return np.ones(len(ages))
+    weights = np.maximum(0.5 ** (ages / (half_life * len(ages))), oldest)
+    found: np.ndarray = weights / weights.mean()
+    return found
+
+
+def examples(items: np.ndarray, counts: np.ndarray, negatives: np.ndarray, weights: np.ndarray) -> Batch:
     """All examples of a client: her positives, then her negatives, equal ones together in the order they first came."""
     distinct, first, repeats = np.unique(negatives, return_index=True, return_counts=True)
     order = np.argsort(first)
     rows = np.concatenate([np.repeat(items, counts.astype(int)), np.repeat(distinct[order], repeats[order])])
     labels = np.zeros(len(rows))
     labels[: int(counts.sum())] = 1.0
-    return Batch(rows.astype(np.int64), labels)
+    each = np.concatenate([np.repeat(weights, counts.astype(int)), np.ones(len(negatives))])
+    return Batch(rows.astype(np.int64), labels, each)
 
 
 def logits(model: Model, items: np.ndarray, s: Local) -> np.ndarray:
@@ -52,20 +63,21 @@ def logits(model: Model, items: np.ndarray, s: Local) -> np.ndarray:
 
 
 def losses(model: Model, batch: Batch, s: Local) -> np.ndarray:
-    """Each example's loss."""
+    """Each example's loss, weighted."""
     x, y = logits(model, batch.items, s), batch.labels
     each: np.ndarray = 0.5 * (x - y) ** 2 if s.squared else np.logaddexp(0.0, x) - y * x
-    return each
+    return each * batch.weights
 
 
 def penalty(model: Model, batch: Batch, s: Local) -> float:
     """-lambda (D - C)^2 + mu |C| (or C^2), summed over every item, or over the batch's rows with repeats counted."""
     k = len(model.user)
     items = np.arange(len(model.shared)) if s.whole else batch.items
+    weights = (np.ones(len(items)) if s.whole else batch.weights)[:, None]
     c = model.shared[items, :k] if s.shared else np.zeros((len(items), k))
-    total = s.sparse * (c**2 if s.penalty == L2 else np.abs(c)).sum()
+    total = s.sparse * (weights * (c**2 if s.penalty == L2 else np.abs(c))).sum()
     if s.private:
-        total -= s.apart * ((model.own[items] - c) ** 2).sum()
+        total -= s.apart * (weights * (model.own[items] - c) ** 2).sum()
     return float(total / (len(batch.items) * k) if s.mean else total)
 
 
@@ -74,7 +86,7 @@ def gradient(model: Model, batch: Batch, s: Local) -> Model:
     k, m = len(model.user), len(model.shared)
     size = len(batch.items)
     x = logits(model, batch.items, s)
-    error = (x if s.squared else 1.0 / (1.0 + np.exp(-x))) - batch.labels
+    error = batch.weights * ((x if s.squared else 1.0 / (1.0 + np.exp(-x))) - batch.labels)
     g = error / size if s.mean else error
     to_shared, to_own = np.zeros_like(model.shared), np.zeros_like(model.own)
     to_user = np.zeros(k)
@@ -88,15 +100,16 @@ def gradient(model: Model, batch: Batch, s: Local) -> Model:
             to_own[j] += one * model.user
             to_user += one * model.own[j]
     per_row = 1.0 / (size * k) if s.mean else 1.0
-    for j in range(m) if s.whole else batch.items:
+    times = np.ones(m) if s.whole else np.bincount(batch.items, batch.weights, m)  # how much each row counts
+    for j, weight in enumerate(per_row * times):
         c = model.shared[j, :k] if s.shared else np.zeros(k)
         if s.private:
-            to_shared[j, :k] += per_row * 2.0 * s.apart * (model.own[j] - c)
-            to_own[j] -= per_row * 2.0 * s.apart * (model.own[j] - c)
+            to_shared[j, :k] += weight * 2.0 * s.apart * (model.own[j] - c)
+            to_own[j] -= weight * 2.0 * s.apart * (model.own[j] - c)
         if s.penalty == L1:
-            to_shared[j, :k] += per_row * s.sparse * np.sign(c)
+            to_shared[j, :k] += weight * s.sparse * np.sign(c)
         if s.penalty == L2:
-            to_shared[j, :k] += per_row * s.sparse * 2.0 * c
+            to_shared[j, :k] += weight * s.sparse * 2.0 * c
     decayed = np.arange(m) if s.everywhere or s.whole else np.unique(batch.items)
     to_shared[decayed] += s.decay_item * model.shared[decayed]
     to_own[decayed] += s.decay_own * model.own[decayed]
@@ -113,7 +126,7 @@ def step(model: Model, batch: Batch, rate_user: float, fade: float, s: Local) ->
         shared = shared - s.rate_item * fade * g.shared
         if s.penalty == SOFT_THRESHOLD:
             per_row = 1.0 / (len(batch.items) * k) if s.mean else 1.0
-            times = np.ones(len(shared)) if s.whole else np.bincount(batch.items, minlength=len(shared))
+            times = np.ones(len(shared)) if s.whole else np.bincount(batch.items, batch.weights, len(shared))
             theta = (s.rate_item * fade * s.sparse * per_row * times)[:, None]
             shared[:, :k] = np.sign(shared[:, :k]) * np.maximum(np.abs(shared[:, :k]) - theta, 0.0)
     if s.private:

@@ -4,8 +4,9 @@ r = sigma(<u_i, C[j]> + c_j). Each client keeps u_i, steps on her own positives 
 much the rows of C that she touched should move. The server adds those movements up.
 Items that nobody's device has ever met, as positive or negative, are scored -inf: their rows are noise.
 
-*coterie*: the sum of movements over the square root of how many clients sent the row is a direction for a server-side
-Adam: plain averaging with huge client rates, as in the papers, is what costs accuracy.
+*coterie*: what she came to lately weighs more; her device knows when that was, and no time leaves it. The sum of
+movements over the square root of how many clients sent the row is a direction for a server-side Adam: plain averaging
+with huge client rates, as in the papers, is what costs accuracy.
 *as_published*: no bias, the server adds the plain sum of the movements; with rates at which that does not diverge when
 everybody takes part in a round.
 
@@ -55,6 +56,8 @@ class FedMF(Federated):
     lr_server: float = 0.05  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
+    half_life: float = 0.05  # a positive's weight halves over this share of her history, if times are known; 0: never
+    oldest: float = 0.05  # but no less than this much of her latest's
 
     name: ClassVar[str] = "fedmf"
     citation: ClassVar[str] = "Chai et al., Secure Federated Matrix Factorization, IEEE Intelligent Systems 2021"
@@ -66,8 +69,12 @@ class FedMF(Federated):
         "as_published": {
             "dim": 32, "negatives": 4, "epochs": 10, "item_bias": False, "start": 0.1, "aggregate": "sum",
             "user_rate_by_history": False, "lr_user": 0.002, "lr_item": 0.0003, "reg_user": 0.0, "reg_item": 0.0,
+            "half_life": 0.0,
         },
     }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        factor.check_recency(self.half_life, self.oldest, self.batch)
 
     def init_server(self, n_items: int, seed: int) -> Server:
         table = self.start * rng.generator(seed, rng.ITEM_START).standard_normal((n_items, self.dim), np.float32)
@@ -95,6 +102,7 @@ class FedMF(Federated):
             private=False, item_bias=self.item_bias, user_bias=False, whole=False, everywhere=False,
             rate_item=self.lr_item, rate_own=0.0, decay_user=self.reg_user, decay_item=self.reg_item, decay_own=0.0,
             step_decay=1.0, apart=0.0, sparse=0.0, penalty=factor.NO_PENALTY, tolerance=0.0,
+            half_life=self.half_life, oldest=self.oldest,
         )  # fmt: skip
         upload, report = factor.train(
             ids, history, drawn, download, clients.user, None, None, rate, settings, round_, seed

@@ -79,6 +79,8 @@ class FedRAP(Federated):
     lr_server: float = 0.05  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
+    half_life: float = 0.0  # a positive's weight halves over this share of her history, if times are known; 0: never
+    oldest: float = 0.05  # but no less than this much of her latest's
     shared: bool = True  # the shared table C is there (fedrap-d: it is not)
     private: bool = True  # the private table D is there (fedrap-c: it is not)
     penalty: Literal["l1", "l2", "soft-threshold", "none"] = "l1"  # on C; soft-threshold is L1 by its proximal step
@@ -96,6 +98,7 @@ class FedRAP(Federated):
     name: ClassVar[str] = "fedrap"
     citation: ClassVar[str] = "Li, Long, Zhou, Federated Recommendation with Additive Personalization, ICLR 2024"
     draws_negatives: ClassVar[bool] = True
+    most_in_chunk: ClassVar[int] = 64  # a chunk's upload of some MB: memory the allocator has at hand, near the cache
     dense_unchanged: ClassVar[float] = 1.0  # `dense` is a factor on the rows she did not touch
     server_only: ClassVar[dict[str, Any]] = {"private": False, "predict_with": "mean"}
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {
@@ -128,6 +131,7 @@ class FedRAP(Federated):
         return self.shared
 
     def __post_init__(self) -> None:
+        factor.check_recency(self.half_life, self.oldest, self.batch)
         if not (self.shared or self.private):
             raise ValueError("shared=False and private=False leave no item table at all; keep one of them")
         if self.own_items and self.shared and self.start_own != 0:
@@ -208,7 +212,7 @@ class FedRAP(Federated):
             everywhere=self.decay_everywhere, rate_item=self.lr_item * fade, rate_own=self.lr_own * fade,
             decay_user=self.reg_user, decay_item=self.reg_item, decay_own=self.reg_own, step_decay=self.step_decay,
             apart=self.apart * weight, sparse=sparse, penalty=_PENALTIES[self.penalty], tolerance=self.tolerance,
-            own_items=self.own_items and self.shared,
+            own_items=self.own_items and self.shared, half_life=self.half_life, oldest=self.oldest,
         )  # fmt: skip
 
     def server_step(self, server: Server, received: Sum, round_: int) -> Server:

@@ -32,6 +32,9 @@ class History(NamedTuple):
     keys: np.ndarray  # uint64[n]: the root of each client's random numbers
     n_items: int
     sharing: Sharing | None = None  # people's own choices, where they made any
+    ages: np.ndarray | None = (
+        None  # int32[nnz]: 0 for the item she came to last, 1 for the one before; if times are known
+    )
 
     @property
     def n_clients(self) -> int:

@@ -185,6 +185,7 @@ def one_of(history: History, i: int) -> History:
         indptr=np.array([0, own.stop - own.start], np.int64), items=history.items[own], counts=history.counts[own],
         ratings=history.ratings[own], forbidden=part(history.forbidden), keys=history.keys[i : i + 1],
         sharing=None if sharing is None else Sharing(sharing.pi[i : i + 1], part(sharing.never)),
+        ages=None if history.ages is None else history.ages[own],
     )  # fmt: skip
 
 

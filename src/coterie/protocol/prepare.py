@@ -61,6 +61,9 @@ def prepare(data: Interactions, protocol: Protocol, seed: int) -> Prepared:
                 "bring more data"
             )
     history = _history(train, data, keys, everything if protocol.negatives_avoid == "everything" else None)
+    if data.times is not None or protocol.item_order_is_time:
+        first = protocol.first_of_ties_is_last
+        history = history._replace(ages=ages(history, train.user, train.item, train.time, first))
     of_validation, of_test, short = _candidates(everything, history.keys, data.n_items, protocol, seed)
     counts |= {
         "users": data.n_users,
@@ -226,6 +229,21 @@ def _history(train: _Rows, data: Interactions, keys: np.ndarray, avoid: Ragged |
         own.indptr, own.items, counts.astype(np.float32), ratings, own if avoid is None else avoid, keys, data.n_items,
         sharing_of(data, own),
     )  # fmt: skip
+
+
+def ages(
+    history: History, user: np.ndarray, item: np.ndarray, time: np.ndarray, first_of_ties_is_last: bool = False
+) -> np.ndarray:
+    """int32[nnz]: how many of her distinct training items she came to later than to this one, for the last time."""
+    file_order = np.arange(len(time))
+    order = np.lexsort((-file_order if first_of_ties_is_last else file_order, time, user))
+    owner = np.repeat(np.arange(history.n_clients), history.lengths)
+    latest = np.empty(len(history.items), np.int64)  # the place of an item's last row; later ones overwrite
+    places = np.searchsorted(owner * history.n_items + history.items, user * history.n_items + item)
+    latest[places[order]] = np.arange(len(order))
+    found = np.empty(len(latest), np.int32)
+    found[np.lexsort((latest, owner))] = np.repeat(history.indptr[1:], history.lengths) - 1 - np.arange(len(latest))
+    return found
 
 
 @njit(nogil=True, cache=True)

@@ -102,7 +102,12 @@ def with_validation(prepared: Prepared) -> Prepared:
     own = from_pairs(owner, np.concatenate([part.items for part in parts]), n)
     ones = np.ones(len(own.items), np.float32)
     history = prepared.history._replace(
-        indptr=own.indptr, items=own.items, counts=ones, ratings=ones, forbidden=Ragged(own.indptr, own.items)
+        indptr=own.indptr,
+        items=own.items,
+        counts=ones,
+        ratings=ones,
+        forbidden=Ragged(own.indptr, own.items),
+        ages=None,
     )
     return prepared._replace(history=history, train=own)
 

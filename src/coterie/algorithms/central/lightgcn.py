@@ -61,7 +61,7 @@ def everything(history: History) -> History:
         )
     indptr, items = history.forbidden
     ones = np.ones(len(items), np.float32)
-    return history._replace(indptr=indptr, items=items, counts=ones, ratings=ones)
+    return history._replace(indptr=indptr, items=items, counts=ones, ratings=ones, ages=None)
 
 
 def edges(history: History, graph: str) -> tuple[np.ndarray, np.ndarray]:

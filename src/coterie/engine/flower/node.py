@@ -30,6 +30,7 @@ from coterie.engine.flower.wire import Head, Message, Refused
 from coterie.engine.simulate import State, _chunks, cohort, concatenate
 from coterie.errors import CoterieError
 from coterie.protocol import Prepared, prepare
+from coterie.protocol.prepare import ages
 from coterie.ragged import Ragged, from_pairs
 
 log = logging.getLogger("coterie.node")
@@ -317,6 +318,8 @@ def _training_only(mine: Interactions) -> Prepared:
     ratings = np.bincount(which, weights=mine.ratings).astype(np.float32)
     keys = np.zeros(mine.n_users, np.uint64)
     history = History(own.indptr, own.items, np.ones(len(counts), np.float32), ratings, own, keys, mine.n_items)
+    if mine.times is not None:
+        history = history._replace(ages=ages(history, owner, mine.items, mine.times))
     nothing = Ragged(np.zeros(mine.n_users + 1, np.int64), np.empty(0, np.int32))
     return Prepared(mine, history, own, nothing, nothing, nothing, nothing, np.empty(0, np.int64), {})
 

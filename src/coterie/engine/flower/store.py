@@ -251,6 +251,8 @@ def _save_prepared(folder: Path, prepared: Prepared, titles: list[str] | None) -
 
     history = prepared.history
     arrays = {name: getattr(history, name) for name in ("indptr", "items", "counts", "ratings", "keys")}
+    if history.ages is not None:
+        arrays["ages"] = history.ages
     lists = {name: getattr(prepared, name) for name in _LISTS[:-1]} | {"forbidden": history.forbidden}
     for name, one in lists.items():
         arrays |= {f"{name}.indptr": one.indptr, f"{name}.items": one.items}
@@ -269,7 +271,7 @@ def _load_prepared(folder: Path) -> Prepared:
     lists = {name: Ragged(arrays[f"{name}.indptr"], arrays[f"{name}.items"]) for name in _LISTS}
     history = History(
         arrays["indptr"], arrays["items"], arrays["counts"], arrays["ratings"], lists["forbidden"], arrays["keys"],
-        len(names["items"]),
+        len(names["items"]), ages=arrays.get("ages"),
     )  # fmt: skip
     seen = arrays["seen.items"]
     data = Interactions(
