@@ -79,7 +79,7 @@ class FedRAP(Federated):
     lr_server: float = 0.05  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
-    half_life: float = 0.0  # a positive's weight halves over this share of her history, if times are known; 0: never
+    half_life: float = 0.05  # a positive's weight halves over this share of her history, if times are known; 0: never
     oldest: float = 0.05  # but no less than this much of her latest's
     shared: bool = True  # the shared table C is there (fedrap-d: it is not)
     private: bool = True  # the private table D is there (fedrap-c: it is not)
@@ -109,14 +109,14 @@ class FedRAP(Federated):
             "reg_user": 0.0, "reg_item": 0.0, "reg_own": 0.0, "apart": 1e-3, "sparse": 1e-3,
             "penalty": "soft-threshold", "whole": True, "curriculum": "tanh", "curriculum_form": "published",
             "predict_with": "trained", "never_twice_running": True, "default_cohort": 0.5, "aggregate": "mean",
-            "own_items": False,
+            "own_items": False, "half_life": 0.0,
         },
         "as_released": {
             "dim": 32, "negatives": 4, "epochs": 10, "batch": 2048, "mean_loss": True, "item_bias": False,
             "user_bias": True, "start": 1.0, "start_own": 1.0, "uniform_user": True, "lr_user": 0.5,
             "user_rate_by_history": False, "lr_item": 200.0, "lr_own": 200.0, "reg_user": 1e-4, "reg_item": 1e-4,
             "reg_own": 1e-4, "decay_everywhere": True, "round_decay": 0.97, "step_decay": 0.95, "apart": 0.1,
-            "sparse": 0.1, "tolerance": 1e-4, "aggregate": "mean", "own_items": False,
+            "sparse": 0.1, "tolerance": 1e-4, "aggregate": "mean", "own_items": False, "half_life": 0.0,
         },
     }  # fmt: skip
 
