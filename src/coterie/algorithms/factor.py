@@ -46,14 +46,16 @@ class Local(NamedTuple):
     penalty: int  # NO_PENALTY, L1 (sub-gradient), L2 (squares) or SOFT_THRESHOLD (proximal step)
     tolerance: float  # stop when the running mean loss changes by less than this share; 0: never
     own_items: bool = False  # D has rows for the client's own items only; elsewhere it is 0 and stays so
-    half_life: float = 0.0  # a positive's weight halves over this share of her history; 0: all weigh 1
+    half_life: float = 0.0  # a positive's weight halves with every so many later ones; 0: all weigh 1
     oldest: float = 0.0  # but no less than this much of her latest's
 
 
 def check_recency(half_life: float, oldest: float, batch: int) -> None:
     """Settings that cannot work are refused before anything runs."""
     if half_life < 0 or not 0 <= oldest <= 1:
-        raise ValueError(f"half_life={half_life}, oldest={oldest}: a share of 0 or more, and a weight from 0 to 1")
+        raise ValueError(
+            f"half_life={half_life}, oldest={oldest}: a number of items, 0 or more, and a weight from 0 to 1"
+        )
     if half_life > 0 and batch < 1 << 20:  # a batch is cut from examples that all weigh the same
         raise ValueError(f"half_life={half_life} with batch={batch}: weights need her whole history in one step")
 
@@ -61,7 +63,7 @@ def check_recency(half_life: float, oldest: float, batch: int) -> None:
 @njit(nogil=True, cache=True)
 def _weights(count, half_life, oldest):  # type: ignore[no-untyped-def]
     """float64[count]: what a positive of each age weighs, 1 in the mean."""
-    weights, fade, total = np.empty(count), 0.5 ** (1.0 / (half_life * max(count, 1))), 0.0
+    weights, fade, total = np.empty(count), 0.5 ** (1.0 / half_life), 0.0
     left = 1.0
     for age in range(count):
         weights[age] = max(left, oldest)

@@ -33,7 +33,7 @@ def recency(ages: np.ndarray, half_life: float, oldest: float) -> np.ndarray:
     """What positives of these ages (each from 0 on, once) weigh, 1 in the mean."""
     if half_life == 0:
         return np.ones(len(ages))
-    weights = np.maximum(0.5 ** (ages / (half_life * len(ages))), oldest)
+    weights = np.maximum(0.5 ** (ages / half_life), oldest)
     found: np.ndarray = weights / weights.mean()
     return found
 

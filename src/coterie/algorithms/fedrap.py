@@ -79,7 +79,7 @@ class FedRAP(Federated):
     lr_server: float = 0.05  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
-    half_life: float = 0.05  # a positive's weight halves over this share of her history, if times are known; 0: never
+    half_life: float = 8.0  # a positive's weight halves with every so many later ones, where times are known; 0: never
     oldest: float = 0.05  # but no less than this much of her latest's
     shared: bool = True  # the shared table C is there (fedrap-d: it is not)
     private: bool = True  # the private table D is there (fedrap-c: it is not)
