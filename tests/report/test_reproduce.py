@@ -216,3 +216,10 @@ def test_committed_pages_are_those_of_their_records(name: str, tmp_path: Path) -
     for record in records.values():
         (tmp_path / f"{record['data']}.json").write_text(json.dumps(record))
     assert write_page(paper, tmp_path).read_text() == page(paper, records)
+
+
+def test_a_drawing_keeps_the_lines_whose_runs_are_not_at_hand() -> None:
+    before = {"title": "t", "lines": {"a": [1], "b": [2]}, "x": "round"}
+    drawn = {"title": "new", "lines": {"b": [3]}, "x": "round"}
+    assert module._over(before, drawn) == {"title": "new", "lines": {"a": [1], "b": [3]}, "x": "round"}
+    assert module._over({}, drawn) == drawn

@@ -196,7 +196,7 @@ class _Work:
             }
             drawn = draw(entry, data, places, self.cache)
             if drawn is not None:
-                figures[entry["id"]] = drawn
+                figures[entry["id"]] = _over(figures.get(entry["id"], {}), drawn)
         about = {
             "coterie": __version__, "paper": self.paper["name"], "data": name, "data_sha256": data.sha256,
             "users": data.n_users, "items": data.n_items, "interactions": len(data), "hardware": hardware(),
@@ -241,6 +241,12 @@ class _Work:
                 for metric in entry["metrics"]
             }
         return found
+
+
+def _over(before: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]:
+    """A drawing over the one before: lines whose runs are not at hand now stay as they were."""
+    kept = {part: before[part] | drawn[part] for part in ("lines", "last") if part in before and part in drawn}
+    return drawn | kept
 
 
 def elsewhere(folders: Sequence[Path]) -> dict[str, Path]:
