@@ -32,9 +32,7 @@ class History(NamedTuple):
     keys: np.ndarray  # uint64[n]: the root of each client's random numbers
     n_items: int
     sharing: Sharing | None = None  # people's own choices, where they made any
-    ages: np.ndarray | None = (
-        None  # int32[nnz]: 0 for the item she came to last, 1 for the one before; if times are known
-    )
+    ages: np.ndarray | None = None  # int32[nnz]: 0 is her latest item, 1 the one before; None: times are not known
 
     @property
     def n_clients(self) -> int:
