@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +56,17 @@ def test_without_go_on_the_first_failure_ends_the_work(at_once: int, tmp_path: P
 def test_no_workers_at_all_are_refused() -> None:
     with pytest.raises(CoterieError, match="--jobs is 0"):
         Workers(0)
+
+
+def test_one_that_nobody_hears_any_more_ends_without_a_traceback(tmp_path: Path) -> None:
+    job = _jobs(tmp_path)[0]
+    told = {"place": str(job.place), "spec": job.spec.model_copy(update={"rounds": 10_000}).model_dump(mode="json")}
+    words = [sys.executable, "-m", "coterie.runs.workers", "1", str(os.getpid())]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1, text=True) as worker:
+        assert worker.stdin and worker.stdout and worker.stderr
+        worker.stdin.write(json.dumps(told) + "\n")
+        worker.stdin.flush()
+        assert json.loads(worker.stdout.readline()) == {"round": 1}
+        worker.stdout.close()
+        assert worker.wait(timeout=60) == 1
+        assert worker.stderr.read() == ""

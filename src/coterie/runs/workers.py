@@ -239,7 +239,10 @@ def _serve(threads: int, parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
     def answer(**what: Any) -> None:
-        print(json.dumps(what), file=answers, flush=True)
+        try:
+            print(json.dumps(what), file=answers, flush=True)
+        except BrokenPipeError:  # who asked was killed: end as `_end_with` would, not with a traceback in her terminal
+            os._exit(1)
 
     for line in sys.stdin:
         told = json.loads(line)
