@@ -87,7 +87,8 @@ class GraphAgg(Federated):
         """The base itself."""
         from coterie.algorithms import make
 
-        settings = {}
+        # GraphAgg takes the server's step away; for a weighted mean FedRecon would send movements times their weight
+        settings: dict[str, Any] = {"aggregate": "sum"} if self.base == "fedrecon" else {}
         for one in filter(None, self.base_settings.split(",")):
             field, equals, value = one.partition("=")
             if not equals:
