@@ -118,15 +118,16 @@ def test_fedncf_averages_whole_models() -> None:
     np.testing.assert_allclose(after.network, download.dense + upload.dense.mean(0), atol=1e-6)
 
 
-@pytest.mark.parametrize("base", ["pfedrec", "fedmf"])
+@pytest.mark.parametrize("base", ["pfedrec", "fedmf", "fedrecon"])
 def test_graphagg_with_everybody_linked_is_the_plain_mean(base: str) -> None:
     """The plug-in adds nothing of its own: where all are neighbours of all, it is the base with a mean."""
     history = random_history(8, 20, 7, seed=8)
-    settings = {"aggregate": "mean"} if base == "fedmf" else {}
-    behaviour = "as_published" if base == "fedmf" else "as_released"
+    settings: dict[str, Any] = {"aggregate": "mean"} if base == "fedmf" else {}
+    if base == "fedrecon":  # its own mean is weighted; GraphAgg's is not
+        settings = {"aggregate": "sum", "lr_server": 1 / 8}
+    behaviour = "as_released" if base == "pfedrec" else "as_published"
     plain = make(base, behaviour, **settings, dim=4, lr_item=0.05)
-    text = ",".join(f"{key}={value}" for key, value in settings.items()) + ",dim=4,lr_item=0.05"
-    plugged = make("graphagg", base=base, base_behaviour=behaviour, base_settings=text, gamma=-1e6)
+    plugged = make("graphagg", base=base, base_behaviour=behaviour, base_settings="dim=4,lr_item=0.05", gamma=-1e6)
     one, other = _run(plain, history, 3), _run(plugged, history, 3)
     assert other.server.graph.linked.all()
     np.testing.assert_allclose(other.server.base.table, one.server.table, atol=1e-5)
