@@ -87,8 +87,7 @@ class GraphAgg(Federated):
         """The base itself."""
         from coterie.algorithms import make
 
-        # GraphAgg takes the server's step away; for a weighted mean FedRecon would send movements times their weight
-        settings: dict[str, Any] = {"aggregate": "sum"} if self.base == "fedrecon" else {}
+        settings: dict[str, Any] = {}
         for one in filter(None, self.base_settings.split(",")):
             field, equals, value = one.partition("=")
             if not equals:
@@ -97,6 +96,8 @@ class GraphAgg(Federated):
                 settings[field.strip()] = ast.literal_eval(value)
             except (ValueError, SyntaxError):
                 settings[field.strip()] = value
+        if self.base == "fedrecon":  # for a weighted mean, a step this replaces, it would send movements times weights
+            settings["aggregate"] = "sum"
         found = make(self.base, self.base_behaviour, **settings)
         assert isinstance(found, Federated)
         return found
