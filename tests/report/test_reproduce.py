@@ -56,6 +56,16 @@ def test_papers_and_parts_that_are_not_there_are_answered_with_the_list() -> Non
     assert "table 7" not in [one["id"] for one in chosen_entries(read_paper("gpfedrec"), [], [])]
 
 
+def test_a_cost_may_differ_between_data_sets() -> None:
+    paper = read_paper("fedrap")
+    system = {"algorithm": "mostpop", "cost": {"ml-100k": 13, "ml-1m": 63}}
+    paper = {**paper, "systems": {"it": system}}
+    where = DataSpec(source="nowhere", sha256="0" * 64)
+    for data, cost in (("ml-100k", 13), ("ml-1m", 63), ("ta-feng", 13)):
+        entry = {"id": "table 1", "rows": [{"system": "it"}]}
+        assert [cell.cost for cell in cells(paper, entry, {data: where}, data, ("clean",), 1)] == [cost]
+
+
 def test_a_part_has_the_size_asked_for_and_the_nearest_sparsity(tmp_path: Path) -> None:
     data = coterie.load("synthetic:users=60,items=40,seed=1")
     sizes = np.sort(np.diff(data.indptr))[::-1]

@@ -28,7 +28,7 @@ class Cell(NamedTuple):
     protocol: str  # "paper" or "clean"
     candidates: tuple[dict[str, Any], ...]  # settings to choose from by validation; one, empty, where nothing is chosen
     specs: tuple[tuple[RunSpec, ...], ...]  # [candidate][seed]
-    cost: float  # CPU-seconds of one run on ml-100k, roughly: for the time left only
+    cost: float  # CPU-seconds of one run for each 100,000 interactions, roughly: for the time left only
 
 
 def read_paper(name: str) -> dict[str, Any]:
@@ -74,7 +74,13 @@ def cells(
                 tuple(_spec(paper, system, data, protocol, chosen, seed) for seed in range(seeds))
                 for chosen in candidates
             )
-            yield Cell(entry["id"], label(row), protocol, candidates, specs, float(system.get("cost", 30)))
+            yield Cell(entry["id"], label(row), protocol, candidates, specs, _cost(system, name))
+
+
+def _cost(system: Mapping[str, Any], data: str) -> float:
+    """One number, or one for each data set where time does not grow with the interactions; the first for all others."""
+    cost = system.get("cost", 30)
+    return float(cost.get(data, next(iter(cost.values()))) if isinstance(cost, Mapping) else cost)
 
 
 def _rows(paper: Mapping[str, Any], entry: Mapping[str, Any]) -> list[dict[str, Any]]:
