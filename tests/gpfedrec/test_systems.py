@@ -169,7 +169,7 @@ def test_base_settings_are_checked() -> None:
 
 def test_ablations_and_light_are_settings() -> None:
     history = random_history(12, 20, 8, seed=9)
-    psf = _run(make("gpfedrec-psf", dim=4), history, 3)
+    psf = _run(make("gpfedrec-psf", dim=4, scored="own"), history, 3)
     assert not psf.server.graph.linked.any() and psf.server.graphs[0] == 0  # no graph is needed, none is made
     np.testing.assert_allclose(psf.server.table, psf.clients.own.mean(0), atol=1e-5)
     init = make("gpfedrec-psf-init", dim=4)
@@ -183,7 +183,7 @@ def test_ablations_and_light_are_settings() -> None:
 
 def test_partial_cohorts_use_everybodys_last_upload() -> None:
     history = random_history(20, 25, 8, seed=10)
-    algorithm = make("gpfedrec", dim=4)
+    algorithm = make("gpfedrec", dim=4, scored="own")
     state = start(algorithm, history, 0)
     uploads = np.zeros_like(state.server.graph.uploads)
     for one in simulate(algorithm, history, state, range(1, 6), 0, size=0.3):
@@ -199,7 +199,7 @@ def test_partial_cohorts_use_everybodys_last_upload() -> None:
 def test_uploads_are_not_copied() -> None:
     """n x m x dim numbers exist twice, on the clients and on the server, and not a third time on their way."""
     history = random_history(10, 20, 8, seed=11)
-    algorithm = make("gpfedrec", dim=4)
+    algorithm = make("gpfedrec", dim=4, scored="own")
     state = start(algorithm, history, 0)
     ids = np.arange(3, 8)
     download = algorithm.download(state.server, ids, 1)
@@ -212,7 +212,7 @@ def test_uploads_are_not_copied() -> None:
 
 def test_noise_is_laplace_and_only_on_the_upload() -> None:
     history = random_history(10, 40, 8, seed=12)
-    quiet, loud = make("gpfedrec", dim=8), make("gpfedrec", dim=8, noise=0.3)
+    quiet, loud = make("gpfedrec", dim=8, scored="own"), make("gpfedrec", dim=8, scored="own", noise=0.3)
     ids, sent, kept = np.arange(10), [], []
     for algorithm in (quiet, loud):
         state = start(algorithm, history, 0)

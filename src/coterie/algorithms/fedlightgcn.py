@@ -171,7 +171,7 @@ class FedLightGCN(Federated):
     lr_user: float = 1.0  # user step size, over the square root of the history's length
     lr_item: float = 0.03  # item step size on the client
     reg_user: float = 0.004  # weight decay of u
-    reg_item: float = 0.1  # weight decay of touched item rows, on the client
+    reg_item: float = 0.025  # weight decay of touched item rows, on the client
     aggregate: Literal["adam", "mean"] = "adam"  # what the server does with the movements
     lr_server: float = 0.04  # step size of the server's Adam
     beta1: float = 0.9

@@ -271,7 +271,7 @@ class FedPerGNN(Federated):
     negatives: int = 16  # sampled negatives for each positive, redrawn each round
     epochs: int = 1  # local passes in a round
     start: float = 0.1  # deviation of the first vectors
-    lr_user: float = 0.3  # user step size, over the square root of the history's length
+    lr_user: float = 0.1  # user step size, over the square root of the history's length
     lr_item: float = 0.008  # item step size on the client
     lr_dense: float = 0.0005  # step size of W and V on the client
     reg_user: float = 0.004  # weight decay of u
@@ -280,7 +280,7 @@ class FedPerGNN(Federated):
     clip: float = 0.0  # L1 norm to which an upload is clipped; 0: not
     noise: float = 0.0  # scale of the Laplace noise on each number sent to the server
     aggregate: Literal["adam", "mean"] = "adam"  # what the server does with the movements
-    lr_server: float = 0.03  # step size of the server's Adam
+    lr_server: float = 0.06  # step size of the server's Adam
     lr_server_dense: float = 0.003  # and for W and V
     beta1: float = 0.9
     beta2: float = 0.99

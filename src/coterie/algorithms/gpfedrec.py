@@ -10,7 +10,8 @@ PSF (`reg=0 shared=mean`), PSF+Init (`reg=0`), PSF+Reg (`shared=mean`).
 *as_published*: S is cosine similarity, the loss a sum, one rate for all (0.01: of the paper's grid 0.1 diverges), the
 shared table weighted by degree. A is normalised by row, as in the code: the literal 0/1 sum over hundreds of neighbours
 diverges (`normalise=none`).
-*coterie*: see docs/findings/gpfedrec.md.
+*coterie*: the published similarity with the released rates, scored with the shared table: validation chose it over her
+own table and over r_i (papers/defaults/gpfedrec.json).
 
 Zhang, Long, Zhou, Zhang, Yan, Yang: GPFedRec: Graph-Guided Personalization for Federated Recommendation. KDD 2024.
 """
@@ -67,7 +68,7 @@ class GPFedRec(Federated):
     reg_network: float = 0.0  # weight decay of the network
     reg: float = 1.0  # lambda: weight of the mean square of q - r_i; 0 is the ablation without Reg
     shared: Literal["mean-view", "degree", "mean"] = "mean-view"  # q_global: of r_i, by degree, or plain (no Init)
-    scored: Literal["own", "view", "shared"] = "own"  # items are scored with her own table, with r_i or with q_global
+    scored: Literal["own", "view", "shared"] = "shared"  # items are scored with her own table, with r_i or with q_global
     graph: Source = "uploads"  # where the graph comes from; random ones and oracle-... (raw histories) for comparison
     density: float = 0.5  # share of pairs that are linked, for graphs that do not come from uploads
     similarity: Similarity = "cosine"  # of uploads; cosine-distance is what the released code computes
