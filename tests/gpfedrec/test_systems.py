@@ -11,7 +11,7 @@ from coterie.algorithms import make, mlp
 from coterie.algorithms.interface import Collected, Download, History
 from coterie.algorithms.negatives import draw
 from coterie.algorithms.noise import laplace
-from coterie.engine.simulate import State, simulate, start
+from coterie.engine.simulate import Diverged, State, simulate, start
 from coterie.errors import CoterieError
 from tests.worlds import checkerboard, random_history
 
@@ -194,6 +194,15 @@ def test_partial_cohorts_use_everybodys_last_upload() -> None:
     known = state.server.graph.known
     np.testing.assert_array_equal(state.server.graph.uploads[known], state.clients.own[known])
     assert state.server.graph.linked[np.ix_(known, known)].any(1).all()
+
+
+@pytest.mark.parametrize("name", ["gpfedrec", "graphagg"])
+def test_uploads_that_are_not_finite_are_training_that_diverged(name: str) -> None:
+    """Not any error: a search counts the trial as diverged and goes on."""
+    history = random_history(20, 25, 8, seed=10)
+    base = {"base": "pfedrec", "base_settings": "lr_item=1e30"} if name == "graphagg" else {"lr_item": 1e30}
+    with pytest.raises(Diverged, match=r"round \d+: "), np.errstate(all="ignore"):
+        _run(make(name, **base), history, 5)
 
 
 def test_uploads_are_not_copied() -> None:

@@ -21,7 +21,7 @@ from numba import njit
 from coterie import rng
 from coterie.algorithms.interface import Collected
 from coterie.algorithms.neighbour_sums import add_up, by_popularity
-from coterie.algorithms.server import Refused
+from coterie.algorithms.server import LARGEST, Refused
 from coterie.errors import CoterieError
 
 Similarity = Literal["cosine", "cosine-distance", "euclidean"]
@@ -82,10 +82,11 @@ def receive(graph: Graph, received: Collected, elsewhere: Callable[[np.ndarray],
     """Put uploads in their place. Where clients sent only some rows, `elsewhere(ids)` has the others."""
     n_items, width = graph.uploads.shape[1:]
     for ids, upload in zip(received.ids, received.uploads, strict=True):
-        if not np.isfinite(upload.values).all():
+        # NaN fails both comparisons; from larger numbers, inner products of whole tables could overflow
+        if not (upload.values.max(initial=0.0) <= LARGEST and upload.values.min(initial=0.0) >= -LARGEST):
             raise Refused(
-                "an upload holds numbers that are not finite; nothing of this round was taken in (if it was training "
-                "that diverged: lower the rates, lr_item first)"
+                f"an upload holds numbers that are not finite or above {LARGEST:.3g}; nothing of this round was taken in "
+                "(if it was training that diverged: lower the rates, lr_item first)"
             )
         whole = len(upload.rows) == len(ids) * n_items
         if whole:

@@ -122,10 +122,17 @@ def simulate(
             received, losses, examples, up, down = _round(
                 algorithm, history, state, ids, number, seed, threads, pool, path, observe, channel
             )
-            server = state.server if received is None else algorithm.server_step(state.server, received, number)
+            server = state.server if received is None else _server_step(algorithm, state.server, received, number)
             state = State(server, state.clients)
             loss = _mean_loss(losses, examples, number)
             yield Round(number, state, loss, len(ids), up, down, time.perf_counter() - began, _touched(received))
+
+
+def _server_step(algorithm: Federated, server: Any, received: Any, number: int) -> Any:
+    try:
+        return algorithm.server_step(server, received, number)
+    except Refused as problem:  # in the simulator nobody but training itself can make such numbers
+        raise Diverged(f"round {number}: {problem}") from None
 
 
 def _mean_loss(losses: np.ndarray, examples: np.ndarray, number: int) -> float:
@@ -177,7 +184,7 @@ def _epoch(
         )
         if received is None:
             continue
-        server = algorithm.server_step(server, received, exchange)
+        server = _server_step(algorithm, server, received, exchange)
         total, count = total + float(losses @ examples), count + int(examples.sum())
         up, down = up + sent * len(ids), down + got * len(ids)
         taking_part[ids] = True
