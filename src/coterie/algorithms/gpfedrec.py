@@ -68,7 +68,7 @@ class GPFedRec(Federated):
     reg_network: float = 0.0  # weight decay of the network
     reg: float = 1.0  # lambda: weight of the mean square of q - r_i; 0 is the ablation without Reg
     shared: Literal["mean-view", "degree", "mean"] = "mean-view"  # q_global: of r_i, by degree, or plain (no Init)
-    scored: Literal["own", "view", "shared"] = "shared"  # items are scored with her own table, with r_i or with q_global
+    scored: Literal["own", "view", "shared"] = "shared"  # items are scored with her own table, r_i or q_global
     graph: Source = "uploads"  # where the graph comes from; random ones and oracle-... (raw histories) for comparison
     density: float = 0.5  # share of pairs that are linked, for graphs that do not come from uploads
     similarity: Similarity = "cosine"  # of uploads; cosine-distance is what the released code computes

@@ -85,8 +85,8 @@ def receive(graph: Graph, received: Collected, elsewhere: Callable[[np.ndarray],
         # NaN fails both comparisons; from larger numbers, inner products of whole tables could overflow
         if not (upload.values.max(initial=0.0) <= LARGEST and upload.values.min(initial=0.0) >= -LARGEST):
             raise Refused(
-                f"an upload holds numbers that are not finite or above {LARGEST:.3g}; nothing of this round was taken in "
-                "(if it was training that diverged: lower the rates, lr_item first)"
+                f"an upload holds numbers that are not finite or above {LARGEST:.3g}; nothing of this round was taken "
+                "in (if it was training that diverged: lower the rates, lr_item first)"
             )
         whole = len(upload.rows) == len(ids) * n_items
         if whole:
