@@ -21,7 +21,7 @@ from numba import njit
 from coterie import rng
 from coterie.algorithms.interface import Collected
 from coterie.algorithms.neighbour_sums import add_up, by_popularity
-from coterie.algorithms.server import LARGEST, Refused
+from coterie.algorithms.server import Refused
 from coterie.errors import CoterieError
 
 Similarity = Literal["cosine", "cosine-distance", "euclidean"]
@@ -81,11 +81,11 @@ def empty(n_clients: int, n_items: int, width: int, layers: int, seed: int, fixe
 def receive(graph: Graph, received: Collected, elsewhere: Callable[[np.ndarray], np.ndarray]) -> None:
     """Put uploads in their place. Where clients sent only some rows, `elsewhere(ids)` has the others."""
     n_items, width = graph.uploads.shape[1:]
+    largest = float(np.sqrt(np.finfo(np.float32).max / max(n_items * width, 1)))  # of tables whose products are finite
     for ids, upload in zip(received.ids, received.uploads, strict=True):
-        # NaN fails both comparisons; from larger numbers, inner products of whole tables could overflow
-        if not (upload.values.max(initial=0.0) <= LARGEST and upload.values.min(initial=0.0) >= -LARGEST):
+        if not (upload.values.max(initial=0.0) <= largest and upload.values.min(initial=0.0) >= -largest):  # or NaN
             raise Refused(
-                f"an upload holds numbers that are not finite or above {LARGEST:.3g}; nothing of this round was taken "
+                f"an upload holds numbers that are not finite or above {largest:.3g}; nothing of this round was taken "
                 "in (if it was training that diverged: lower the rates, lr_item first)"
             )
         whole = len(upload.rows) == len(ids) * n_items

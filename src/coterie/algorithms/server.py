@@ -12,7 +12,7 @@ from coterie.errors import CoterieError
 
 # 2**-34 is finer than a float32 near 0.001, and 2**63 / 2**34 leaves room for sums of half a billion.
 FIXED_POINT = 2.0**34
-LARGEST = 2.0**16  # in one upload. Up to 2**17, `_ROUNDER` rounds as rint does, but in vector instructions
+_LARGEST = 2.0**16  # in one upload. Up to 2**17, `_ROUNDER` rounds as rint does, but in vector instructions
 _ROUNDER = 1.5 * 2.0**52  # a float64 plus this has its value, as a whole number, in its lowest bits
 _ROUNDER_BITS = np.float64(_ROUNDER).view(np.int64)
 
@@ -51,7 +51,7 @@ def empty_sum(n_items: int, width: int, dense: int) -> Sum:
 
 def largest(n_clients: int) -> float:
     """The largest number that one client of so many may send."""
-    return min(2.0**62 / FIXED_POINT / max(n_clients, 1), LARGEST)
+    return min(2.0**62 / FIXED_POINT / max(n_clients, 1), _LARGEST)
 
 
 def add(total: Sum, upload: Upload, n_clients: int) -> None:
