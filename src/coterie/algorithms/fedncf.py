@@ -4,8 +4,8 @@ r = sigma(MLP([p_i; q_j])). A client starts from the shared q and MLP, trains wi
 the rows of q that she touched and the MLP moved; the server adds the mean of the movements (FedAvg).
 
 *as_published*: one rate for all, as in the paper; GPFedRec's Table 3 trains it for 100 rounds with one local pass of
-batches of 256 and the rate from a grid. *coterie*: the same; there is a server-side Adam
-(`aggregate=adam`), whose rates have not been searched.
+batches of 256 and the rate from a grid. *coterie*: the same; a server-side Adam (`aggregate=adam`) was searched and is
+no better but at rates next to which it fails (docs/findings/other-federated.md).
 
 Perifanis, Efraimidis: Federated Neural Collaborative Filtering. Knowledge-Based Systems 242, 2022.
 """
