@@ -13,6 +13,7 @@ from benchmarks import (
     lightgcn_epoch,
     memory,
     memory_large,
+    neighbour_sums,
     ranking,
     reading,
     threads,
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "lightgcn_epoch": lightgcn_epoch.run,
     "federank_epoch": federank_epoch.run,
     "gpfedrec_round": gpfedrec_round.run,
+    "neighbour_sums": neighbour_sums.run,
 }
 
 

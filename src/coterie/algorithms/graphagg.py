@@ -72,6 +72,7 @@ class GraphAgg(Federated):
     draws_negatives: ClassVar[bool] = True
     collects: ClassVar[bool] = True
     pieces: ClassVar[int] = 2
+    most_in_chunk: ClassVar[int] = 512  # making views has a cost for each chunk, whatever its size
     home: ClassVar[str] = "gpfedrec"
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
 

@@ -2,7 +2,8 @@
 
 Order users by how many people they are neighbours of. In graphs that come from a threshold on likeness a person's
 neighbours are then nearly the first so many (docs/findings/gpfedrec.md has how nearly), so her sum is a prefix sum,
-which all people share, and a few additions and subtractions. People whose neighbours are not like that get theirs from
+which all people share, and a few additions and subtractions. Both are done a tile of everybody's tables at a time, for
+which the cache has room. People whose neighbours are not like that get theirs from
 the sums of all subsets of four users, made once and looked up (the "four Russians"), about half of the time of a matrix
 product. Which way a row goes depends on that row and the graph alone: the same bytes for every cut of the cohort.
 """
@@ -13,7 +14,6 @@ import numpy as np
 from numba import njit
 
 _STRAY = 8  # a row goes by prefix sums if at most one user in so many is an exception
-_STRETCH = 2048  # numbers of a table whose prefix sums are made at a time: everybody's stay in the cache
 _BITS = 4  # users whose subset sums are tabulated together
 _TILE = 128  # numbers of a table that are worked on at a time: the subset sums then stay in the first-level cache
 _TILES = 8  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
@@ -68,33 +68,6 @@ def _steps(linked, order):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _prefixes(which, cut, indptr, strays, order, rows, columns, tables, out):  # type: ignore[no-untyped-def]
-    """Rows `which`, ascending by cut: the sum of the first cut[c] users, strays among them taken off, others added."""
-    n, width = tables.shape
-    rank, running = np.empty(n, np.int64), np.empty(_STRETCH)
-    for p in range(n):
-        rank[order[p]] = p
-    for first in range(0, width, _STRETCH):
-        size = min(_STRETCH, width - first)
-        running[:] = 0.0  # in double precision: so many sums, one after the other, would lose digits
-        added = 0
-        for c in which:
-            while added < cut[c]:
-                j = order[added]
-                weight = np.float64(columns[j])
-                for t in range(size):
-                    running[t] += weight * tables[j, first + t]
-                added += 1
-            for t in range(size):
-                out[c, first + t] = np.float64(rows[c]) * running[t]
-            for e in range(indptr[c], indptr[c + 1]):
-                j = strays[e]
-                weight = rows[c] * columns[j] if rank[j] >= cut[c] else -rows[c] * columns[j]
-                for t in range(size):
-                    out[c, first + t] += weight * tables[j, first + t]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
 def _copy_tiles(tiles, tables, columns, first):  # type: ignore[no-untyped-def]
     """tiles[k, j] = the k-th tile of columns[j] tables[j] from number `first` on."""
     for j in range(len(tables)):
@@ -102,6 +75,55 @@ def _copy_tiles(tiles, tables, columns, first):  # type: ignore[no-untyped-def]
             begin = first + k * _TILE
             for t in range(min(_TILE, tables.shape[1] - begin)):
                 tiles[k, j, t] = columns[j] * tables[j, begin + t]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _add_tiles(line, tile, users, sign):  # type: ignore[no-untyped-def]
+    """line += sign x the tiles of these users, four at a time: `line` is fetched and stored once for them."""
+    f, e = np.float32(sign), 0
+    while e + 4 <= len(users):
+        one, two, three, four = tile[users[e]], tile[users[e + 1]], tile[users[e + 2]], tile[users[e + 3]]
+        for t in range(_TILE):
+            line[t] += f * ((one[t] + two[t]) + (three[t] + four[t]))
+        e += 4
+    while e < len(users):
+        one = tile[users[e]]
+        for t in range(_TILE):
+            line[t] += f * one[t]
+        e += 1
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _prefixes(which, cut, indptr, strays, order, rows, columns, tables, out):  # type: ignore[no-untyped-def]
+    """Rows `which`, ascending by cut: the sum of the first cut[c] users, strays among them taken off, others added."""
+    n, width = tables.shape
+    rank, middle = np.empty(n, np.int64), np.empty(len(cut), np.int64)
+    for p in range(n):
+        rank[order[p]] = p
+    for c in which:  # a row's strays come by rank: first those to take off
+        middle[c] = indptr[c]
+        while middle[c] < indptr[c + 1] and rank[strays[middle[c]]] < cut[c]:
+            middle[c] += 1
+    running, line = np.empty(_TILE), np.empty(_TILE, np.float32)
+    tiles = np.zeros((_TILES, n, _TILE), np.float32)
+    for first in range(0, width, _TILE):
+        k = first // _TILE % _TILES
+        if k == 0:
+            _copy_tiles(tiles, tables, columns, first)
+        running[:] = 0.0  # in double precision: so many sums, one after the other, would lose digits
+        added = 0
+        for c in which:
+            while added < cut[c]:
+                one = tiles[k, order[added]]
+                for t in range(_TILE):
+                    running[t] += one[t]
+                added += 1
+            for t in range(_TILE):
+                line[t] = running[t]
+            _add_tiles(line, tiles[k], strays[indptr[c] : middle[c]], -1.0)
+            _add_tiles(line, tiles[k], strays[middle[c] : indptr[c + 1]], 1.0)
+            for t in range(min(_TILE, width - first)):
+                out[c, first + t] = rows[c] * line[t]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

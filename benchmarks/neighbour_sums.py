@@ -1,0 +1,53 @@
+"""Sums over neighbours: prefix sums with exceptions, and looked-up subset sums, against the matrix product.
+
+943 people, 1,682 items, width 32. Each person's neighbours are the first so many of one order but for a number of
+exceptions; `exceptions` has CPU-seconds of the three ways by that number. add_up takes prefix sums up to an eighth.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.measure import best
+from coterie.algorithms import neighbour_sums as sums
+
+_PEOPLE, _ITEMS, _WIDTH = 943, 1682, 32
+
+
+def _graph(exceptions: int, draws: np.random.Generator) -> np.ndarray:
+    order, reach = draws.permutation(_PEOPLE), draws.integers(0, _PEOPLE + 1, _PEOPLE)
+    linked = order[None, :] < reach[:, None]
+    for mine in linked:
+        mine[draws.choice(_PEOPLE, exceptions, replace=False)] ^= True
+    return linked
+
+
+def run() -> dict[str, Any]:
+    draws = np.random.default_rng(0)
+    tables = draws.standard_normal((_PEOPLE, _ITEMS, _WIDTH)).astype(np.float32)
+    flat, ones = tables.reshape(_PEOPLE, -1), np.ones(_PEOPLE, np.float32)
+    everybody, found = np.arange(_PEOPLE), {}
+    out = np.empty_like(flat)
+    for exceptions in (4, 16, 48, 96, 192):
+        linked = _graph(exceptions, draws)
+        order, weights = sums.by_popularity(linked), (1 / np.maximum(linked.sum(1), 1)).astype(np.float32)
+        cut, indptr, strays = sums._steps(linked, order)
+        which, matrix = np.argsort(cut, kind="stable"), linked * weights[:, None]
+        subsets = (linked, everybody, weights, ones, flat, out)
+        steps = (which, cut, indptr, strays, order, weights, ones, flat, out)
+        with threadpool_limits(1, "blas"):
+            sums._prefixes(*steps)  # compiled, and the memory is there
+            found[str(exceptions)] = {
+                "prefixes": best(lambda given=steps: sums._prefixes(*given), 3),  # type: ignore[misc]
+                "subsets": best(lambda given=subsets: sums._russians(*given), 3),  # type: ignore[misc]
+                "product": best(lambda by=matrix: np.matmul(by, flat, out=out), 3),  # type: ignore[misc]
+            }
+    few = found["16"]
+    return {
+        "ratio": few["product"] / few["prefixes"],
+        "what": "fewer CPU-seconds than a matrix product for sums over neighbours with 16 exceptions, one thread",
+        "exceptions": found,
+    }
