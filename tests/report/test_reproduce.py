@@ -16,7 +16,7 @@ from coterie.protocol import resolve
 from coterie.report import plan
 from coterie.report import reproduce as module
 from coterie.report.pages import page, sentence, write_page
-from coterie.report.plan import PAPERS, cells, chosen_entries, part_of, read_paper, write_part
+from coterie.report.plan import PAPERS, cells, chosen_entries, label, part_of, read_paper, with_rows, write_part
 from coterie.report.reproduce import reproduce
 from coterie.runs.api import run_spec
 from coterie.runs.directory import RunDirectory
@@ -54,6 +54,31 @@ def test_papers_and_parts_that_are_not_there_are_answered_with_the_list() -> Non
         reproduce("fedrap", data=["netflix"])
     assert [one["id"] for one in chosen_entries(read_paper("gpfedrec"), ["6"], ["3"])] == ["table 6", "figure 3"]
     assert "table 7" not in [one["id"] for one in chosen_entries(read_paper("gpfedrec"), [], [])]
+
+
+def test_rows_are_named_alone_wherever_they_stand() -> None:
+    paper = with_rows(read_paper("gpfedrec"), ["GPFedRec", "threshold factor 0.5"])
+    rows = {one["id"]: [label(row) for row in one.get("rows", [])] for one in chosen_entries(paper, [], [])}
+    assert rows == {
+        "table 3": ["GPFedRec"], "table 4": ["GPFedRec"], "figure 3": ["threshold factor 0.5"], "figure 6": [],
+    }  # fmt: skip
+    assert with_rows(read_paper("gpfedrec"), []) == read_paper("gpfedrec")
+    with pytest.raises(CoterieError, match="unknown row of fedrap 'FedRapp'"):
+        reproduce("fedrap", rows=["FedRapp"])
+
+
+def test_named_rows_are_run_and_the_others_stay_as_they_are(tiny: dict[str, Any], tmp_path: Path) -> None:
+    options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1}
+    reproduce("fedrap", rows=["FedRAP"], protocol="clean", **options)
+    record = json.loads((tmp_path / "out" / "ml-100k.json").read_text())
+    assert [(one["row"], one["protocol"]) for one in record["cells"]] == [("FedRAP", "clean")]
+    assert set(record["figures"]) == {"figure 3", "figure 5"}  # those that have this row
+    assert [one.parent.name[:6] for one in (tmp_path / "cache").glob("*/summary.json")] == ["fedrap"]
+    reproduce("fedrap", rows=["own"], **options)
+    record = json.loads((tmp_path / "out" / "ml-100k.json").read_text())
+    assert [(one["row"], one["protocol"]) for one in record["cells"]] == [("FedRAP", "clean"), ("own", "clean")]
+    assert set(record["figures"]["figure 3"]["lines"]) == {"FedRAP [clean]", "own [clean]"}
+    assert "| FedMF | 65.0" in (tmp_path / "out" / "README.md").read_text()  # the page has all rows
 
 
 def test_a_cost_may_differ_between_data_sets() -> None:

@@ -49,6 +49,24 @@ def chosen_entries(paper: Mapping[str, Any], tables: Sequence[str], figures: Seq
     return [one for one in entries if (one["id"] in asked if asked else one.get("default", True))]
 
 
+def with_rows(paper: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The paper with these rows alone, in whichever tables and drawings have them; all of it if none is named."""
+    if not names:
+        return dict(paper)
+    of = {entry["id"]: _rows(paper, entry) for entry in paper["entries"]}
+    known = dict.fromkeys(label(row) for rows in of.values() for row in rows)
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"row of {paper['name']}", name, list(known))
+    entries = []
+    for entry in paper["entries"]:
+        kept = [row for row in of[entry["id"]] if label(row) in names]
+        if kept:
+            rows = {"rows": kept} if "rows" in entry else {} if "of" in entry else {"systems": list(map(label, kept))}
+            entries.append(entry | rows | {"default": True})
+    return {**paper, "entries": entries}
+
+
 def label(row: Mapping[str, Any]) -> str:
     return str(row.get("label", row["system"]))
 

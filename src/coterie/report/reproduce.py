@@ -22,7 +22,17 @@ from coterie.data.interactions import Interactions
 from coterie.errors import CoterieError, unknown_name
 from coterie.evaluate.statistics import bootstrap_intervals, over_seeds
 from coterie.report.drawings import draw, study
-from coterie.report.plan import PROTOCOLS, Cell, cells, chosen_entries, part_name, part_of, read_paper, write_part
+from coterie.report.plan import (
+    PROTOCOLS,
+    Cell,
+    cells,
+    chosen_entries,
+    part_name,
+    part_of,
+    read_paper,
+    with_rows,
+    write_part,
+)
 from coterie.report.sweep_display import Remaining
 from coterie.runs import tensors
 from coterie.runs.directory import RunDirectory
@@ -37,6 +47,7 @@ def reproduce(
     *,
     tables: Sequence[str] = (),
     figures: Sequence[str] = (),
+    rows: Sequence[str] = (),
     data: Sequence[str] = (),
     seeds: int = 1,
     protocol: str = "both",
@@ -50,13 +61,16 @@ def reproduce(
 ) -> list[Path]:
     """Run what is missing, then write `<data>.json` and README.md in `out` (papers/NAME). `collect`: run nothing.
 
+    `rows`: only these, by the names they have in the tables; what the records hold of the others stays.
+
     `reuse`: folders with runs made elsewhere. Where one answers the same question it is taken instead of a run, and the
     record says so, since nothing tells which state of the code made it.
     """
     from coterie.report.pages import write_page
 
     described = read_paper(paper)
-    entries = chosen_entries(described, tables, figures)
+    narrowed = with_rows(described, rows)
+    entries = chosen_entries(narrowed, tables, figures)
     protocols = PROTOCOLS if protocol == "both" else (protocol,)
     if protocol not in ("both", *PROTOCOLS):
         raise unknown_name("protocol", protocol, ["both", *PROTOCOLS])
@@ -66,7 +80,7 @@ def reproduce(
         if name not in described["datasets"]:
             raise unknown_name(f"data set of {paper}", name, list(described["datasets"]))
     out = Path("papers") / paper if out is None else out
-    work = _Work(described, entries, seeds, protocols, cache, data_dir, quiet, elsewhere(reuse))
+    work = _Work(narrowed, entries, seeds, protocols, cache, data_dir, quiet, elsewhere(reuse))
     sets = work.read(list(data) or list(described["datasets"]), asked=bool(data))
     stopped = None
     if not collect:

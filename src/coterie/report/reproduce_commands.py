@@ -12,6 +12,7 @@ def reproduce(
     paper: Annotated[str, typer.Argument(help="fedrap, federank or gpfedrec.")],
     table: Annotated[list[str] | None, typer.Option(help="A table's number, repeatable.")] = None,
     figure: Annotated[list[str] | None, typer.Option(help="A figure's number, repeatable.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="A row by its name in the tables, repeatable.")] = None,
     data: Annotated[list[str] | None, typer.Option(help="A data set of the paper, repeatable; default: all.")] = None,
     seeds: Annotated[int, typer.Option(help="Runs for each row.")] = 1,
     protocol: Annotated[str, typer.Option(help="both, paper or clean.")] = "both",
@@ -44,8 +45,8 @@ def reproduce(
         print(write_page(read_paper(paper), Path("papers") / paper if out is None else out))
         return
     written = run_all(
-        paper, tables=table or (), figures=figure or (), data=data or (), seeds=seeds, protocol=protocol, out=out,
-        cache=cache, jobs=jobs, data_dir=data_dir, collect=collect, reuse=reuse or (),
+        paper, tables=table or (), figures=figure or (), rows=row or (), data=data or (), seeds=seeds,
+        protocol=protocol, out=out, cache=cache, jobs=jobs, data_dir=data_dir, collect=collect, reuse=reuse or (),
         quiet=quiet,
     )  # fmt: skip
     print("\n".join(str(path) for path in written))
