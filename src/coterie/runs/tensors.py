@@ -138,12 +138,18 @@ def _rebuild(template: Any, prefix: str, found: dict[str, Any]) -> Any:
 
 
 def copy(state: Any, into: Any = None) -> Any:
-    """A state that shares nothing with this one; row stores reuse the memory of `into`, a former copy."""
-    former = {} if into is None else {name: one for name, one in leaves(into) if isinstance(one, RowStore)}
-    return rebuild(
-        state,
-        {name: one.copy(former.get(name)) if isinstance(one, RowStore) else one.copy() for name, one in leaves(state)},
-    )
+    """A state that shares nothing with this one, in the memory of `into`, a former copy, where that fits."""
+    former = {} if into is None else dict(leaves(into))
+    return rebuild(state, {name: _copied(one, former.get(name)) for name, one in leaves(state)})
+
+
+def _copied(value: Any, into: Any) -> Any:
+    if isinstance(value, RowStore):
+        return value.copy(into)
+    if into is None or into.shape != value.shape or into.dtype != value.dtype:
+        return value.copy()
+    np.copyto(into, value)  # fresh memory is several times as slow, since the system has to find it first
+    return into
 
 
 def nbytes(state: Any) -> int:
@@ -153,7 +159,11 @@ def nbytes(state: Any) -> int:
 def finite(state: Any) -> str | None:
     """The first array that holds a number that is not finite, if any. Private rows are seen through their loss."""
     for name, value in leaves(state):
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = value.sum()  # of finite numbers if it is finite; if not, it may have overflown
+        if not np.isfinite(total) and not np.isfinite(value).all():
             return name
     return None
 
