@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from coterie.report import reproduce as module
 from coterie.report.pages import page, sentence, write_page
 from coterie.report.plan import PAPERS, cells, chosen_entries, label, part_of, read_paper, with_rows, write_part
 from coterie.report.reproduce import reproduce
+from coterie.report.sweep_display import Remaining
 from coterie.runs.api import run_spec
 from coterie.runs.directory import RunDirectory
 from coterie.runs.spec import DataSpec, spec_of
@@ -79,6 +81,19 @@ def test_named_rows_are_run_and_the_others_stay_as_they_are(tiny: dict[str, Any]
     assert [(one["row"], one["protocol"]) for one in record["cells"]] == [("FedRAP", "clean"), ("own", "clean")]
     assert set(record["figures"]["figure 3"]["lines"]) == {"FedRAP [clean]", "own [clean]"}
     assert "| FedMF | 65.0" in (tmp_path / "out" / "README.md").read_text()  # the page has all rows
+
+
+def test_time_left_begins_with_the_costs_on_record_and_ends_with_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    left = Remaining(1000.0, pace=0.5)  # two runs at once: half a second for each CPU-second
+    assert left.seconds() == 500.0
+    now[0], left.done = 30.0, 1.0  # the first one compiles
+    assert left.seconds() == pytest.approx(90 / 121 * 999)
+    now[0], left.done = 3000.0, 500.0  # the machine is slower than was thought
+    assert left.seconds() == pytest.approx(500 * 3060 / 620)
+    blind = Remaining(1000.0)
+    assert blind.seconds() is None and str(blind) == "time left unknown yet"
 
 
 def test_a_cost_may_differ_between_data_sets() -> None:

@@ -177,7 +177,7 @@ class _Work:
                 todo[place] = (Job(place, spec), max(0.5, cell.cost * size))
         cheap_first = sorted(todo.values(), key=lambda one: one[1])
         jobs, costs = [job for job, _ in cheap_first], [cost for _, cost in cheap_first]
-        progress = _Progress(self.paper["name"], jobs, costs, self.quiet)
+        progress = _Progress(jobs, costs, at_once, self.quiet)
         progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
         with Workers(at_once, go_on=True) as workers:
             workers.work(jobs, progress.heard)
@@ -324,9 +324,9 @@ def _aside(text: str) -> None:
 class _Progress:
     """One line for each run that ends: what it was, and the time left for all."""
 
-    def __init__(self, paper: str, jobs: Sequence[Job], costs: Sequence[float], quiet: bool) -> None:
+    def __init__(self, jobs: Sequence[Job], costs: Sequence[float], at_once: int, quiet: bool) -> None:
         self.jobs, self.costs, self.quiet, self.ended = jobs, costs, quiet, 0
-        self.left, self.share = Remaining(sum(costs)), [0.0] * len(jobs)
+        self.left, self.share = Remaining(sum(costs), 1 / at_once), [0.0] * len(jobs)
         self._told = time.monotonic()
 
     def heard(self, event: Event) -> None:

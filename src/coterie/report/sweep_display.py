@@ -20,15 +20,19 @@ def duration(seconds: float) -> str:
 
 @final
 class Remaining:
-    """Time left, from the rounds done since this beginning; work done before it counts as done, not as quick."""
+    """Time left, from the work done since this beginning; work done before it counts as done, not as quick.
 
-    def __init__(self, total: float) -> None:
+    `pace`, the seconds a unit should take, counts as a minute already seen: the first run of all also compiles, and by
+    its first round alone a day's work would be told as a week's.
+    """
+
+    def __init__(self, total: float, pace: float | None = None) -> None:
         self.total, self.done, self.before, self._began = total, 0.0, 0.0, time.monotonic()
+        self._seen = (0.0, 0.0) if pace is None else (60.0, 60.0 / pace)  # seconds, units
 
     def seconds(self) -> float | None:
-        if self.done <= 0:
-            return None
-        return (time.monotonic() - self._began) / self.done * max(self.total - self.before - self.done, 0.0)
+        spent, units = time.monotonic() - self._began + self._seen[0], self.done + self._seen[1]
+        return spent / units * max(self.total - self.before - self.done, 0.0) if units > 0 else None
 
     def __str__(self) -> str:
         left = self.seconds()
