@@ -226,6 +226,58 @@ def test_two_seeds_have_a_deviation_and_fewer_do_not_replace_them(tiny: dict[str
     assert cell["values"]["HR@10"]["deviation"] == pytest.approx(np.std(cell["values"]["HR@10"]["seeds"], ddof=1))
 
 
+def test_a_candidate_is_chosen_by_the_first_seed_and_only_it_has_the_others(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1, "protocol": "clean"}
+    reproduce("fedrap", rows=["FedMF"], seeds=3, **options)
+    (cell,) = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
+    by_seed: dict[int, dict[float, float]] = {}
+    for file in (tmp_path / "cache").glob("*/summary.json"):
+        spec, found = RunDirectory(file.parent).spec(), RunDirectory(file.parent).summary()
+        rules = found["protocol"]
+        value = found["metrics"]["validation"][rules["select_by"]][rules["select_metric"]]
+        by_seed.setdefault(spec.seed, {})[spec.settings["lr_server"]] = value
+    best = max(by_seed[0], key=lambda rate: by_seed[0][rate])
+    assert len(by_seed[0]) == 2 and by_seed[0][0.02] != by_seed[0][0.1]
+    assert list(by_seed[1]) == list(by_seed[2]) == [best] == [cell["settings"]["lr_server"]]
+    assert cell["seeds"] == [0, 1, 2] and len(cell["values"]["HR@10"]["seeds"]) == 3
+
+
+def test_seeds_are_added_to_those_on_record_if_the_code_is_the_same(tiny: dict[str, Any], tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "out" / "ml-100k.json"
+    reproduce("fedrap", rows=["FedMF", "FedRAP"], seeds=3, out=tmp_path / "whole", cache=tmp_path / "one", jobs=1)
+    reproduce("fedrap", rows=["FedMF", "FedRAP"], seeds=1, out=out, cache=tmp_path / "two", jobs=1)
+    elsewhere = {"processor": "another", "cores": 1, "system": "Linux", "python": "3.11.0"}
+    record = json.loads(file.read_text())
+    for cell in record["cells"]:
+        cell["hardware"] = [elsewhere]
+    file.write_text(json.dumps(record))
+    options = {"out": out, "cache": tmp_path / "three", "jobs": 1, "add_seeds": True}
+    reproduce("fedrap", rows=["FedMF", "FedRAP"], seeds=3, **options)
+    seeds = [RunDirectory(one.parent).spec().seed for one in (tmp_path / "three").glob("*/summary.json")]
+    assert sorted(seeds) == [1] * 4 + [2] * 4  # two rows, two protocols; the rate was chosen by the first seed
+    whole = json.loads((tmp_path / "whole" / "ml-100k.json").read_text())["cells"]
+    record = json.loads(file.read_text())
+    for one, other in zip(record["cells"], whole, strict=True):
+        for key in ("row", "protocol", "settings", "seeds", "values", "best_rounds", "version"):
+            assert one[key] == other[key]
+        assert one["hardware"] == [elsewhere, *other["hardware"]]
+    assert "another, 1 cores and " in (out / "README.md").read_text()
+
+    for cell in record["cells"]:  # of other code: all seeds are run again
+        cell["version"] = "0.0.1+0123456789"
+    file.write_text(json.dumps(record))
+    reproduce("fedrap", rows=["FedRAP"], seeds=3, protocol="clean", **options)
+    again = json.loads(file.read_text())["cells"]
+    assert [one["version"] == "0.0.1+0123456789" for one in again] == [True, True, False, True]
+    assert {RunDirectory(one.parent).spec().seed for one in (tmp_path / "three").glob("fedrap*/summary.json")} == {
+        0,
+        1,
+        2,
+    }
+
+
 def test_collecting_runs_nothing_and_says_so(tiny: dict[str, Any], tmp_path: Path) -> None:
     reproduce("fedrap", out=tmp_path / "out", cache=tmp_path / "cache", collect=True)
     assert not list(tmp_path.glob("cache/*/spec.json"))

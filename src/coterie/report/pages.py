@@ -62,12 +62,14 @@ def _data_set(paper: Mapping[str, Any], name: str, record: Mapping[str, Any]) ->
     found: dict[Key, dict[str, Any]] = {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}
     seeds = sorted({len(one["seeds"]) for one in record["cells"]})
     counts = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
-    where = record["hardware"]
+    machines = dict.fromkeys(
+        f"{where['processor']}, {where['cores']} cores" for one in record["cells"] for where in one["hardware"]
+    )
     lines = [
         f"## {name}", "",
         f"{record['users']:,} users, {record['items']:,} items, {record['interactions']:,} interactions "
         f"(hash {record['data_sha256'][:12]}). {counts} seed{'' if counts == '1' else 's'} for each row; coterie "
-        f"{record['coterie']}; {where['processor']}, {where['cores']} cores; "
+        f"{record['coterie']}; {' and '.join(machines)}; "
         f"{_cpu(record) / 60:.0f} CPU-minutes in all, reused runs not counted.", "",
     ]  # fmt: skip
     reused = sum(one.get("reused", 0) > 0 for one in record["cells"])

@@ -23,6 +23,7 @@ _HERE = Path(__file__).parent / "papers"
 class Cell(NamedTuple):
     """One row of a table on one data set under one protocol: runs for every candidate setting and seed."""
 
+    data: str  # the data set's name
     entry: str  # "table 3"
     row: str
     protocol: str  # "paper" or "clean"
@@ -92,7 +93,7 @@ def cells(
                 tuple(_spec(paper, system, data, protocol, chosen, seed) for seed in range(seeds))
                 for chosen in candidates
             )
-            yield Cell(entry["id"], label(row), protocol, candidates, specs, _cost(system, name))
+            yield Cell(name, entry["id"], label(row), protocol, candidates, specs, _cost(system, name))
 
 
 def _cost(system: Mapping[str, Any], data: str) -> float:

@@ -7,21 +7,18 @@ stopped goes on. What was measured is written as one JSON file for each data set
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from coterie import __version__
 from coterie.data import load
 from coterie.data.interactions import Interactions
 from coterie.errors import CoterieError, unknown_name
-from coterie.evaluate.statistics import bootstrap_intervals, over_seeds
 from coterie.report.drawings import draw, study
+from coterie.report.measured import candidate_on_record, measured, validation
 from coterie.report.plan import (
     PROTOCOLS,
     Cell,
@@ -37,9 +34,9 @@ from coterie.report.sweep_display import Remaining
 from coterie.runs import tensors
 from coterie.runs.directory import RunDirectory
 from coterie.runs.drive import Interrupted
-from coterie.runs.identity import algorithm_version, available_cores, hardware, question_key, run_key
+from coterie.runs.identity import available_cores, question_key, run_key
 from coterie.runs.spec import DataSpec, RunSpec
-from coterie.runs.workers import Event, Job, Workers, cpu_seconds, diverged, finished
+from coterie.runs.workers import Event, Job, Workers, cpu_seconds, finished
 
 
 def reproduce(
@@ -57,6 +54,7 @@ def reproduce(
     data_dir: Path | None = None,
     collect: bool = False,
     reuse: Sequence[Path] = (),
+    add_seeds: bool = False,
     quiet: bool = True,
 ) -> list[Path]:
     """Run what is missing, then write `<data>.json` and README.md in `out` (papers/NAME). `collect`: run nothing.
@@ -65,6 +63,8 @@ def reproduce(
 
     `reuse`: folders with runs made elsewhere. Where one answers the same question it is taken instead of a run, and the
     record says so, since nothing tells which state of the code made it.
+
+    `add_seeds`: seeds that the records in `out` hold, of the same settings and code, are not run again.
     """
     from coterie.report.pages import write_page
 
@@ -80,7 +80,7 @@ def reproduce(
         if name not in described["datasets"]:
             raise unknown_name(f"data set of {paper}", name, list(described["datasets"]))
     out = Path("papers") / paper if out is None else out
-    work = _Work(narrowed, entries, seeds, protocols, cache, data_dir, quiet, elsewhere(reuse))
+    work = _Work(narrowed, entries, seeds, protocols, out, cache, data_dir, quiet, elsewhere(reuse), add_seeds)
     sets = work.read(list(data) or list(described["datasets"]), asked=bool(data))
     stopped = None
     if not collect:
@@ -90,7 +90,7 @@ def reproduce(
         except (Interrupted, KeyboardInterrupt) as problem:
             stopped = problem
     out.mkdir(parents=True, exist_ok=True)
-    written = [work.record(name, found, out) for name, found in sets.items()]
+    written = [work.record(name, found) for name, found in sets.items()]
     written.append(write_page(described, out))
     if stopped is not None:
         raise CoterieError(f"stopped; what is finished is in {out}, and the same command goes on where it was")
@@ -104,15 +104,19 @@ class _Work:
         entries: list[dict[str, Any]],
         seeds: int,
         protocols: Sequence[str],
+        out: Path,
         cache: Path,
         data_dir: Path | None,
         quiet: bool,
         reused: dict[str, Path],
+        add_seeds: bool,
     ) -> None:
-        self.reused = reused
+        self.out, self.reused, self.add_seeds = out, reused, add_seeds
         self.paper, self.entries, self.seeds, self.protocols = paper, entries, seeds, protocols
         self.cache, self.data_dir, self.quiet = cache, data_dir, quiet
         self.cells: dict[str, list[Cell]] = {}
+        self.before: dict[str, dict[tuple[str, str, str], dict[str, Any]]] = {}  # rows on record, by data set
+        self.figures: dict[str, dict[str, Any]] = {}  # drawings on record
         self.missing: dict[str, str] = {}
         self.sizes: dict[str, int] = {}  # interactions by hash, to guess how long a run takes
         self.parts: dict[str, float] = {}  # sparsity of the parts that were made
@@ -134,6 +138,10 @@ class _Work:
             if not entries:
                 continue
             found[name] = data
+            file = self.out / f"{name}.json"
+            record = json.loads(file.read_text()) if file.exists() else {"cells": [], "figures": {}}
+            self.before[name] = {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}
+            self.figures[name] = record["figures"]
             where = {name: self._spec(name, data)}
             for row in (row for one in entries for row in one.get("rows", []) if "subset" in row):
                 where |= self._part(name, data, row["subset"])
@@ -163,24 +171,66 @@ class _Work:
         mine = self.cache / f"{spec.algorithm}-{run_key(spec, spec.data.sha256)}"
         return mine if finished(mine) else self.reused.get(question_key(spec), mine)
 
+    def needs(self, cell: Cell) -> list[RunSpec]:
+        """All seeds; of several candidates the first seed each, and once those are there the others of the best.
+
+        A drawing shows the first seed; where seeds are only added, it stays as it is on record.
+        """
+        if any(one["id"] == cell.entry and "draw" in one for one in self.entries):
+            drawn = self.figures[cell.data].get(cell.entry) if self.add_seeds else None
+            there = drawn is not None and f"{cell.row} [{cell.protocol}]" in drawn.get("lines", [])
+            return [] if there else [cell.specs[0][0]]
+        before = self._on_record(cell)
+        if before is not None:
+            return [one for one in cell.specs[self.best(cell)] if one.seed not in before["seeds"]]
+        first = [some[0] for some in cell.specs]
+        if not all(finished(self.place(one)) for one in first):
+            return first if len(first) > 1 else list(cell.specs[0])
+        return first + list(cell.specs[self.best(cell)][1:])
+
+    def best(self, cell: Cell) -> int:
+        """Which candidate is on record, or whose first seed is best on validation."""
+        on_record = candidate_on_record(cell, self._on_record(cell))
+        if on_record is not None:
+            return on_record
+        return max(range(len(cell.specs)), key=lambda one: validation(self.place(cell.specs[one][0])))
+
+    def _on_record(self, cell: Cell) -> dict[str, Any] | None:
+        """The row as it is on record, if seeds are to be added to it and it was made by this code."""
+        before = self.before[cell.data].get((cell.entry, cell.row, cell.protocol)) if self.add_seeds else None
+        return before if candidate_on_record(cell, before) is not None else None
+
     def run(self, at_once: int) -> None:
         """All runs that are not in the cache, several side by side, with the time left."""
-        todo: dict[Path, tuple[Job, float]] = {}
-        known = 0
-        for cell in (cell for some in self.cells.values() for cell in some):
-            for spec in (spec for some in cell.specs for spec in some):
-                place = self.place(spec)
-                if finished(place):
-                    known += place not in todo
-                    continue
-                size = self.sizes[spec.data.sha256 or ""] / 100_000
-                todo[place] = (Job(place, spec), max(0.5, cell.cost * size))
-        cheap_first = sorted(todo.values(), key=lambda one: one[1])
-        jobs, costs = [job for job, _ in cheap_first], [cost for _, cost in cheap_first]
-        progress = _Progress(jobs, costs, at_once, self.quiet)
-        progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
+        tried: set[Path] = set()
         with Workers(at_once, go_on=True) as workers:
-            workers.work(jobs, progress.heard)
+            while todo := {place: job for place, job in self._missing().items() if place not in tried}:
+                known = len({self.place(one) for cell in self._all() for one in self.needs(cell)}) - len(todo)
+                jobs, costs = zip(*sorted(todo.values(), key=lambda one: one[1]), strict=True)  # cheap ones first
+                later = sum(cell.cost * self._size(cell) * (self.seeds - 1) for cell in self._all() if self._open(cell))
+                progress = _Progress(jobs, costs, later, at_once, self.quiet)
+                progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
+                workers.work(list(jobs), progress.heard)
+                tried |= todo.keys()
+
+    def _all(self) -> list[Cell]:
+        return [cell for some in self.cells.values() for cell in some]
+
+    def _size(self, cell: Cell) -> float:
+        return self.sizes[cell.specs[0][0].data.sha256 or ""] / 100_000
+
+    def _open(self, cell: Cell) -> bool:
+        """Whether one of its candidates is still to be chosen."""
+        return len(cell.specs) > 1 and not all(finished(self.place(some[0])) for some in cell.specs)
+
+    def _missing(self) -> dict[Path, tuple[Job, float]]:
+        """Runs that are needed and not there, by their place, with what each may cost."""
+        return {
+            place: (Job(place, spec), max(0.5, cell.cost * self._size(cell)))
+            for cell in self._all()
+            for spec in self.needs(cell)
+            if not finished(place := self.place(spec))
+        }
 
     def studies(self, sets: dict[str, Interactions]) -> None:
         for name, data in sets.items():
@@ -188,20 +238,19 @@ class _Work:
                 if name in entry["datasets"]:
                     study(entry, data, self.cache, (lambda _: None) if self.quiet else _aside)
 
-    def record(self, name: str, data: Interactions, out: Path) -> Path:
+    def record(self, name: str, data: Interactions) -> Path:
         """What is finished, over what the file already holds."""
-        file = out / f"{name}.json"
-        before = json.loads(file.read_text()) if file.exists() else {"cells": [], "figures": {}}
-        kept = {(one["entry"], one["row"], one["protocol"]): one for one in before["cells"]}
+        file = self.out / f"{name}.json"
+        kept = dict(self.before[name])
         for cell in self.cells[name]:
             entry = next(one for one in self.entries if one["id"] == cell.entry)
             if "rows" not in entry:
                 continue
-            measured = self._measured(cell, entry)
+            found = self._measured(cell, entry)
             key = (cell.entry, cell.row, cell.protocol)
-            if measured is not None and len(measured["seeds"]) >= len(kept.get(key, {"seeds": []})["seeds"]):
-                kept[key] = measured
-        figures = before.get("figures", {})
+            if found is not None and len(found["seeds"]) >= len(kept.get(key, {"seeds": []})["seeds"]):
+                kept[key] = found
+        figures = self.figures[name]
         for entry in (one for one in self.entries if "draw" in one and name in one["datasets"]):
             places = {
                 (cell.row, cell.protocol): self.place(cell.specs[0][0])
@@ -213,48 +262,23 @@ class _Work:
                 figures[entry["id"]] = _over(figures.get(entry["id"], {}), drawn)
         about = {
             "coterie": __version__, "paper": self.paper["name"], "data": name, "data_sha256": data.sha256,
-            "users": data.n_users, "items": data.n_items, "interactions": len(data), "hardware": hardware(),
+            "users": data.n_users, "items": data.n_items, "interactions": len(data),
             "parts": self.parts, "cells": [kept[key] for key in sorted(kept)], "figures": figures,
         }  # fmt: skip
         tensors.write_json(file, about)
         return file
 
     def _measured(self, cell: Cell, entry: dict[str, Any]) -> dict[str, Any] | None:
-        places = [[self.place(spec) for spec in some] for some in cell.specs]
-        if not all(finished(one) for some in places for one in some):
+        """What is to go on record; None where a run is missing or nothing is new."""
+        needed = self.needs(cell)
+        places = [self.place(spec) for spec in needed]
+        if not needed or not all(finished(one) for one in places):
             return None
-        best, why = _choose(places, entry["kind"])
-        spec = cell.specs[best or 0][0]
-        reused = sum(one.parent != self.cache for some in places for one in some)
-        found: dict[str, Any] = {
-            "entry": cell.entry, "row": cell.row, "protocol": cell.protocol, "rules": spec.protocol.name,
-            "algorithm": spec.algorithm, "behaviour": spec.behaviour,
-            "version": None if reused else algorithm_version(spec.algorithm),
-            "settings": spec.settings, "rounds": spec.resolved().rounds, "evaluate_every": spec.evaluate_every,
-            "privacy": None if spec.privacy is None else spec.privacy.model_dump(mode="json", exclude_defaults=True),
-            "seeds": [one.seed for one in cell.specs[0]], "warning": spec.protocol.warning,
-            "tried": [dict(one) for one in cell.candidates] if len(cell.candidates) > 1 else None,
-            "reused": reused,
-            "cpu_seconds": round(sum(cpu_seconds(one) for some in places for one in some), 1),
-        }  # fmt: skip
-        if best is None:
-            return found | {"diverged": why, "values": None}
-        summaries = [RunDirectory(one).summary() for one in places[best]]
-        part = "last" if entry.get("last") else "metrics"
-        items = summaries[0]["data"]["items"]  # those the protocol kept
-        found["best_rounds"] = [one["best_round"] for one in summaries]
-        found["round"] = "last" if entry.get("last") else "best on validation"
-        found["values"] = {
-            metric: _figure([one[part]["test"] for one in summaries], places[best], entry, metric, items)
-            for metric in entry["metrics"]
-        }
-        if "best_test" in summaries[0]:  # what the released code would have picked
-            kind = entry["kind"]
-            found["best_test"] = {
-                metric: float(np.mean([one["best_test"]["test"][kind][metric] for one in summaries]))
-                for metric in entry["metrics"]
-            }
-        return found
+        best, before = self.best(cell), self._on_record(cell)
+        runs = {spec.seed: self.place(spec) for spec in cell.specs[best] if spec in needed}
+        others = [one for one in places if one not in runs.values()]
+        reused = sum(one.parent != self.cache for one in places)
+        return measured(cell, entry, best, runs, others, reused, before)
 
 
 def _over(before: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]:
@@ -278,45 +302,6 @@ def elsewhere(folders: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _choose(places: list[list[Path]], kind: str) -> tuple[int | None, str]:
-    """Which candidate is best on validation, by what its protocol selects rounds by; None if all diverged."""
-    best, top, why = None, -math.inf, ""
-    for number, some in enumerate(places):
-        bad = next((text for one in some if (text := diverged(one)) is not None), None)
-        if bad is not None:
-            why = bad
-            continue
-        summaries = [RunDirectory(one).summary() for one in some]
-        rules = summaries[0]["protocol"]
-        value = np.mean([one["metrics"]["validation"][rules["select_by"]][rules["select_metric"]] for one in summaries])
-        if value > top:
-            best, top = number, float(value)
-    return best, why
-
-
-def _figure(
-    tests: list[dict[str, Any]], places: list[Path], entry: dict[str, Any], metric: str, items: int
-) -> dict[str, Any]:
-    """Mean over seeds with an interval: Student's t over seeds, or, of one seed, the bootstrap over users."""
-    kind, scale, key = entry["kind"], 100.0 if entry["percent"] else 1.0, metric
-    if metric == "ItemCoverage@10":
-        key, scale = "Coverage@10", float(items)
-    values = [one[kind][key] * scale for one in tests]
-    found: dict[str, Any] = {"mean": float(np.mean(values)), "seeds": values}
-    if len(values) > 1:
-        spread = over_seeds(values)
-        return found | {"deviation": spread.deviation, "low": spread.low, "high": spread.high, "over": "seeds"}
-    import polars as pl
-
-    table = pl.read_parquet(RunDirectory(places[0]).users_file)
-    column = f"test.{kind}.{metric}"
-    if column not in table.columns or entry.get("last"):  # no figure of a single person, or of another round
-        return found
-    mine = table[column].to_numpy().astype(np.float64)
-    one = bootstrap_intervals({metric: mine[~np.isnan(mine)]})[metric]
-    return found | {"low": one.low * scale, "high": one.high * scale, "over": "users"}
-
-
 def _aside(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -324,9 +309,10 @@ def _aside(text: str) -> None:
 class _Progress:
     """One line for each run that ends: what it was, and the time left for all."""
 
-    def __init__(self, jobs: Sequence[Job], costs: Sequence[float], at_once: int, quiet: bool) -> None:
+    def __init__(self, jobs: Sequence[Job], costs: Sequence[float], later: float, at_once: int, quiet: bool) -> None:
+        """`later`: what is known to come after these jobs."""
         self.jobs, self.costs, self.quiet, self.ended = jobs, costs, quiet, 0
-        self.left, self.share = Remaining(sum(costs), 1 / at_once), [0.0] * len(jobs)
+        self.left, self.share = Remaining(sum(costs) + later, 1 / at_once), [0.0] * len(jobs)
         self._told = time.monotonic()
 
     def heard(self, event: Event) -> None:

@@ -26,6 +26,9 @@ def reproduce(
     reuse: Annotated[
         list[Path] | None, typer.Option(help="Folder of runs made elsewhere, taken where they fit; repeatable.")
     ] = None,
+    add_seeds: Annotated[
+        bool, typer.Option("--add-seeds", help="Do not run seeds again that are on record, of the same code.")
+    ] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Only make the page again from the records.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only list the tables and figures and their data sets.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")] = False,
@@ -47,6 +50,6 @@ def reproduce(
     written = run_all(
         paper, tables=table or (), figures=figure or (), rows=row or (), data=data or (), seeds=seeds,
         protocol=protocol, out=out, cache=cache, jobs=jobs, data_dir=data_dir, collect=collect, reuse=reuse or (),
-        quiet=quiet,
+        add_seeds=add_seeds, quiet=quiet,
     )  # fmt: skip
     print("\n".join(str(path) for path in written))
