@@ -2,10 +2,10 @@
 
 Order users by how many people they are neighbours of. In graphs that come from a threshold on likeness a person's
 neighbours are then nearly the first so many (docs/findings/gpfedrec.md has how nearly), so her sum is a prefix sum,
-which all people share, and a few additions and subtractions. Both are done a tile of everybody's tables at a time, for
-which the cache has room. People whose neighbours are not like that get theirs from
-the sums of all subsets of four users, made once and looked up (the "four Russians"), about half of the time of a matrix
-product. Which way a row goes depends on that row and the graph alone: the same bytes for every cut of the cohort.
+which all people share, and a few additions and subtractions. Both are done on a stretch of everybody's tables at a
+time, which the cache has room for. People whose neighbours are not like that get theirs from the sums of all subsets of
+four users, made once and looked up (the "four Russians"), in less time than a matrix product takes. Which way a row
+goes depends on that row and the graph alone: the same bytes for every cut of the cohort.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-_STRAY = 8  # a row goes by prefix sums if at most one user in so many is an exception
+_STRAY = 12  # a row goes by prefix sums if at most one user in so many is an exception
+_WIDE = 512  # numbers of a table that prefix sums are worked on at a time
 _BITS = 4  # users whose subset sums are tabulated together
-_TILE = 128  # numbers of a table that are worked on at a time: the subset sums then stay in the first-level cache
+_TILE = 128  # numbers that subset sums are worked on at a time: they then stay in the first-level cache
 _TILES = 8  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
@@ -78,24 +79,41 @@ def _copy_tiles(tiles, tables, columns, first):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _add_tiles(line, tile, users, sign):  # type: ignore[no-untyped-def]
-    """line += sign x the tiles of these users, four at a time: `line` is fetched and stored once for them."""
-    f, e = np.float32(sign), 0
+def _add_strays(line, tables, columns, users, sign, first):  # type: ignore[no-untyped-def]
+    """line += sign x these users' weighted tables from `first` on, four at a time: `line` is stored once for them."""
+    f, e, end = np.float32(sign), 0, first + len(line)
     while e + 4 <= len(users):
-        one, two, three, four = tile[users[e]], tile[users[e + 1]], tile[users[e + 2]], tile[users[e + 3]]
-        for t in range(_TILE):
-            line[t] += f * ((one[t] + two[t]) + (three[t] + four[t]))
+        a, b, c, d = users[e], users[e + 1], users[e + 2], users[e + 3]
+        one, two, three, four = tables[a, first:end], tables[b, first:end], tables[c, first:end], tables[d, first:end]
+        wa, wb, wc, wd = f * columns[a], f * columns[b], f * columns[c], f * columns[d]
+        for t in range(len(line)):
+            line[t] += (wa * one[t] + wb * two[t]) + (wc * three[t] + wd * four[t])
         e += 4
     while e < len(users):
-        one = tile[users[e]]
-        for t in range(_TILE):
-            line[t] += f * one[t]
+        one, weight = tables[users[e], first:end], f * columns[users[e]]
+        for t in range(len(line)):
+            line[t] += weight * one[t]
         e += 1
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
+def _add_fours(running, tables, columns, users, first):  # type: ignore[no-untyped-def]
+    """running += the weighted tables of these users, a multiple of four, from `first` on, in double precision."""
+    end = first + len(running)
+    for e in range(0, len(users), 4):
+        a, b, c, d = users[e], users[e + 1], users[e + 2], users[e + 3]
+        one, two, three, four = tables[a, first:end], tables[b, first:end], tables[c, first:end], tables[d, first:end]
+        wa, wb, wc, wd = np.float64(columns[a]), np.float64(columns[b]), np.float64(columns[c]), np.float64(columns[d])
+        for t in range(len(running)):
+            running[t] += (wa * one[t] + wb * two[t]) + (wc * three[t] + wd * four[t])
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
 def _prefixes(which, cut, indptr, strays, order, rows, columns, tables, out):  # type: ignore[no-untyped-def]
-    """Rows `which`, ascending by cut: the sum of the first cut[c] users, strays among them taken off, others added."""
+    """Rows `which`, ascending by cut: the sum of the first cut[c] users, strays among them taken off, others added.
+
+    A wide piece of everybody's tables at a time: read in long stretches once, and strays find it in the cache.
+    """
     n, width = tables.shape
     rank, middle = np.empty(n, np.int64), np.empty(len(cut), np.int64)
     for p in range(n):
@@ -104,26 +122,22 @@ def _prefixes(which, cut, indptr, strays, order, rows, columns, tables, out):  #
         middle[c] = indptr[c]
         while middle[c] < indptr[c + 1] and rank[strays[middle[c]]] < cut[c]:
             middle[c] += 1
-    running, line = np.empty(_TILE), np.empty(_TILE, np.float32)
-    tiles = np.zeros((_TILES, n, _TILE), np.float32)
-    for first in range(0, width, _TILE):
-        k = first // _TILE % _TILES
-        if k == 0:
-            _copy_tiles(tiles, tables, columns, first)
-        running[:] = 0.0  # in double precision: so many sums, one after the other, would lose digits
+    for first in range(0, width, _WIDE):
+        many = min(_WIDE, width - first)
+        running = np.zeros(many)  # in double precision: so many sums, one after the other, would lose digits
         added = 0
         for c in which:
-            while added < cut[c]:
-                one = tiles[k, order[added]]
-                for t in range(_TILE):
-                    running[t] += one[t]
-                added += 1
-            for t in range(_TILE):
+            fours = cut[c] // 4 * 4  # cut in the same places whoever else is in the cohort
+            _add_fours(running, tables, columns, order[added:fours], first)
+            added = fours
+            line = out[c, first : first + many]
+            for t in range(many):
                 line[t] = running[t]
-            _add_tiles(line, tiles[k], strays[indptr[c] : middle[c]], -1.0)
-            _add_tiles(line, tiles[k], strays[middle[c] : indptr[c + 1]], 1.0)
-            for t in range(min(_TILE, width - first)):
-                out[c, first + t] = rows[c] * line[t]
+            _add_strays(line, tables, columns, order[fours : cut[c]], 1.0, first)
+            _add_strays(line, tables, columns, strays[indptr[c] : middle[c]], -1.0, first)
+            _add_strays(line, tables, columns, strays[middle[c] : indptr[c + 1]], 1.0, first)
+            for t in range(many):
+                line[t] *= rows[c]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
