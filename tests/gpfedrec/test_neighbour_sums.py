@@ -12,7 +12,7 @@ from coterie.algorithms.neighbour_sums import add_up, by_popularity
 
 
 def _world(n: int, stray: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Tables (longer than a stretch), a graph whose rows are first-so-many of a hidden order but for strays, two weights."""
+    """Tables longer than a stretch, a graph of first-so-many of a hidden order but for strays, and two weights."""
     draws = np.random.default_rng(seed)
     tables = draws.standard_normal((n, 190, 3)).astype(np.float32)
     hidden, reach = draws.permutation(n), draws.integers(0, n + 1, n)
