@@ -188,7 +188,9 @@ def test_a_paper_is_run_once_recorded_and_told(tiny: dict[str, Any], tmp_path: P
 
     text = (tmp_path / "out" / "README.md").read_text()
     assert f"| FedRAP | 97.09 ± 0.56 | {mine['values']['HR@10']['mean']:.1f} [" in text
-    assert "Not run, so nothing is stated: douban" in text
+    assert "At hand, but not run: douban." in text and "Not to be had" not in text
+    tiny["unavailable"] = {"douban": "its source is unclear"}
+    assert "Not to be had, so nothing is stated: douban (its source is unclear)." in page(tiny, {"ml-100k": record})
     assert "chosen on validation among 2" in text
 
     stamps = {one: one.stat().st_mtime_ns for one in runs}

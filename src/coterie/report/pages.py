@@ -35,9 +35,12 @@ def page(paper: Mapping[str, Any], records: Mapping[str, Any]) -> str:
     for name, record in records.items():
         lines += _data_set(paper, name, record)
     if without:
-        reasons = paper.get("missing", {})
-        told = "; ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in without)
-        lines += ["## Missing", "", f"Not run, so nothing is stated: {told}.", ""]
+        reasons = {**paper.get("missing", {}), **paper.get("unavailable", {})}
+        told = "; ".join(f"{name} ({reasons[name]})" for name in without if name in reasons)
+        rest = ", ".join(name for name in without if name not in reasons)
+        lines += ["## Missing", ""]
+        lines += [f"Not to be had, so nothing is stated: {told}.", ""] if told else []
+        lines += [f"At hand, but not run: {rest}.", ""] if rest else []
     lines += ["## Oddities of the paper, and choices made here", "", *(f"- {one}" for one in paper["oddities"]), ""]
     return "\n".join(lines)
 
