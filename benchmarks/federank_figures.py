@@ -4,7 +4,7 @@
 
 Names pick what to measure: `study-DATA` (the curve by pi with the two analyses), `ALGORITHM-DATA` (a row), or
 `run-ALGORITHM-DATA` (`coterie run` with shipped defaults). What is named is measured unless FOLDER has it; everything
-FOLDER has is gathered. Settings are chosen on validation.
+FOLDER has is put over what the JSON held. Settings are chosen on validation.
 """
 
 from __future__ import annotations
@@ -71,17 +71,10 @@ def gather(folder: Path) -> dict[str, Any]:
             continue
         curve, updates, shown = (json.loads((place / f"{one}.json").read_text()) for one in
                                  ("curve", "updates", "recommended"))  # fmt: skip
-        curve["updates"] = [
-            {"T": one["T"], "pi": one["pi"], "updates": one["updates"], "items_updated": one["items_updated"],
-             "share_of_first": {str(n): sum(one["y"][:n]) for n in (10, 100, 1000)}}
-            for one in updates["lines"]
-        ]  # fmt: skip
+        curve["updates"] = updates["shares"]
         curve["recommended"] = {
-            "popularity_share_of_first": {str(n): sum(shown["popularity"][:n]) for n in (10, 50, 250)},
-            "lines": [
-                {"T": one["T"], "pi": one["pi"], "share_of_first": {str(n): sum(one["y"][:n]) for n in (10, 50, 250)}}
-                for one in shown["lines"]
-            ],
+            "popularity_share_of_first": shown["popularity_share_of_first"],
+            "lines": shown["shares"],
         }
         found["curves"][data] = curve
     return found
@@ -96,7 +89,8 @@ def main(folder: Path, out: Path, names: list[str]) -> None:
             run(*data.split("-", 1), folder)
         elif kind in ROWS and not (folder / "rows" / f"{name}.json").exists():
             row(kind, data, folder)
-    found = gather(folder)
+    before = json.loads(out.read_text()) if out.exists() else {}
+    found = {kind: before.get(kind, {}) | some for kind, some in gather(folder).items()}
     out.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{', '.join(f'{len(one)} {kind}' for kind, one in found.items())}: {out}")
 

@@ -172,6 +172,11 @@ def test_the_study_measures_every_point(world: Any, tmp_path: Path) -> None:
     assert by_pi["average", 0.0]["updates"] < by_pi["average", 1.0]["updates"]
     assert all(abs(sum(one["y"]) - 1.0) < 1e-6 for one in updates["lines"])  # fewer than 1,000 items: all are shown
     assert len(recommended["popularity"]) == 80 and all(abs(sum(one["y"]) - 1.0) < 1e-6 for one in recommended["lines"])
+    mine = next(one for one in updates["shares"] if (one["T"], one["pi"]) == ("average", 0.1))
+    assert mine["share_of_first"]["10"] == pytest.approx(sum(by_pi["average", 0.1]["y"][:10])) and "y" not in mine
+    last = next(one for one in recommended["shares"] if (one["T"], one["pi"]) == (1, 1.0))["share_of_first"]["50"]
+    assert recommended["found"][1].startswith("T 1: the 50 most popular items") and len(updates["found"]) == 2
+    assert f"{last:.1%} at pi 1.0 of all places" in recommended["found"][1]
     assert {row["T"] for row in table["rows"]} == {"average", 1} and all(
         "F1@10" in row["refit"] for row in table["rows"]
     )

@@ -79,8 +79,14 @@ class Study:
              "updates": one["updated"]["all"]}
             for one in self._points()
         ]  # fmt: skip
+        shares = [one | {"share_of_first": _first(one["y"], (10, 100, 1000))} for one in lines]
+        found = [
+            f"T {T}: the 100 most updated items get {self._by_pi(T, shares, '100')} of all updates"
+            for T in self.triples
+        ]
         title = f"FedeRank on {self.data.name}: updates per item, the {MOST_UPDATED} most updated"
-        return self._save("updates", title, {"lines": lines}, self._panels(lines), "item, by updates")
+        numbers = {"lines": lines, "shares": _without_lines(shares), "found": found}
+        return self._save("updates", title, numbers, self._panels(lines), "item, by updates")
 
     def recommended(self) -> dict[str, Any]:
         """Share of all top-10 places that each of the most popular items gets, beside its share of the positives."""
@@ -90,8 +96,19 @@ class Study:
         panels = self._panels(lines)
         for panel in panels.values():
             panel["popularity"] = {"x": list(range(1, len(black) + 1)), "y": black}
+        shares = [one | {"share_of_first": _first(one["y"], (10, 50, 250))} for one in lines]
+        mine = _first(black, (10, 50, 250))
+        found = [
+            f"T {T}: the 50 most popular items, which have {mine['50']:.1%} of the positives, get "
+            f"{self._by_pi(T, shares, '50')} of all places among the first ten"
+            for T in self.triples
+        ]
         title = f"FedeRank on {self.data.name}: recommendations per item, the {MOST_POPULAR} most popular"
-        return self._save("recommended", title, {"lines": lines, "popularity": black}, panels, "item, by popularity")
+        numbers = {
+            "lines": lines, "popularity": black, "shares": _without_lines(shares), "popularity_share_of_first": mine,
+            "found": found,
+        }  # fmt: skip
+        return self._save("recommended", title, numbers, panels, "item, by popularity")
 
     def table(self) -> dict[str, Any]:
         """For each T the pi that is best on validation, and the same trained again with the validation items in it.
@@ -160,6 +177,12 @@ class Study:
             "recommended": (shown[popular] / max(int(shown.sum()), 1)).tolist(),
         }  # fmt: skip
 
+    def _by_pi(self, T: int | str, shares: list[dict[str, Any]], first: str) -> str:
+        """In words, for the least, a tenth and the most that is shared."""
+        mine = {one["pi"]: one["share_of_first"][first] for one in shares if one["T"] == T}
+        told = [pi for pi in dict.fromkeys((min(mine), 0.1, max(mine))) if pi in mine]
+        return ", ".join(f"{mine[pi]:.1%} at pi {pi}" for pi in told)
+
     def _panels(self, lines: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, list[Any]]]]:
         panels: dict[str, dict[str, dict[str, list[Any]]]] = {}
         for one in lines:
@@ -182,6 +205,14 @@ class Study:
         (self.out / f"{name}.html").write_text(_page(title, panels, x))
         self.say(f"{self.out / name}.json and .html")
         return found
+
+
+def _first(shares: list[float], counts: tuple[int, ...]) -> dict[str, float]:
+    return {str(n): sum(shares[:n]) for n in counts}
+
+
+def _without_lines(shares: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in one.items() if key != "y"} for one in shares]
 
 
 def _page(title: str, panels: dict[str, dict[str, Any]], x: str) -> str:
