@@ -105,11 +105,11 @@ class Client(NamedTuple):
 @dataclass(frozen=True)
 class FCF(Federated):
     dim: int = 32  # length of user and item vectors
-    alpha: float = 4.0  # weight of a consumed item is 1 + alpha r
+    alpha: float = 1.0  # weight of a consumed item is 1 + alpha r
     by_rating: bool = False  # r is the rating, not how often she had it (1 unless repeats are kept)
-    reg: float = 4.0  # ridge of the closed-form user solve
+    reg: float = 0.5  # ridge of the closed-form user solve
     reg_item: float = 0.0  # ridge on the items, in the server's step, per client
-    lr: float = 0.03  # step size of the server's Adam
+    lr: float = 0.06  # step size of the server's Adam
     beta1: float = 0.9
     beta2: float = 0.99
     start: float = 0.1  # deviation of the first item vectors
