@@ -16,7 +16,7 @@ from coterie.errors import CoterieError
 from coterie.protocol import resolve
 from coterie.report import plan
 from coterie.report import reproduce as module
-from coterie.report.pages import page, sentence, write_page
+from coterie.report.pages import _drawing, page, sentence, write_page
 from coterie.report.plan import PAPERS, cells, chosen_entries, label, part_of, read_paper, with_rows, write_part
 from coterie.report.reproduce import reproduce
 from coterie.report.sweep_display import Remaining
@@ -320,6 +320,22 @@ def test_committed_pages_are_those_of_their_records(name: str, tmp_path: Path) -
     for record in records.values():
         (tmp_path / f"{record['data']}.json").write_text(json.dumps(record))
     assert write_page(paper, tmp_path).read_text() == page(paper, records)
+
+
+def test_curves_by_pi_are_a_table() -> None:
+    def point(T: int | str, pi: float, value: float) -> dict[str, Any]:
+        return {"T": T, "pi": pi, "test": {"F1@10": value, "1-Gini@10": value / 2}}
+
+    numbers = {"points": [point("average", 0.0, 0.01), point("average", 1.0, 0.02), point(1, 0.0, 0.03),
+                          point(1, 1.0, 0.04)], "found": ["T 1: it is so"]}  # fmt: skip
+    lines = _drawing({"id": "figure 1", "title": "By pi"}, {"figures": {"figure 1": numbers}})
+    assert lines[2:6] == [
+        "| pi | F1@10, T average | F1@10, T 1 | 1-Gini@10, T average | 1-Gini@10, T 1 |",
+        "| --- | --- | --- | --- | --- |",
+        "| 0.0 | 0.0100 | 0.0300 | 0.0050 | 0.0150 |",
+        "| 1.0 | 0.0200 | 0.0400 | 0.0100 | 0.0200 |",
+    ]
+    assert "- T 1: it is so" in lines
 
 
 def test_a_drawing_keeps_the_lines_whose_runs_are_not_at_hand() -> None:

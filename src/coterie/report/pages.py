@@ -251,10 +251,24 @@ def _drawing(entry: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
             f"two groups' centres over the spread within them: {told}. `figures.item_map` draws it.", "",
         ]  # fmt: skip
     if "found" in numbers:
-        return [*lines, *(f"- {one}" for one in numbers["found"]), "", where, ""]
+        return [*lines, *_points(numbers.get("points", [])), *(f"- {one}" for one in numbers["found"]), "", where, ""]
     if "lines" in numbers:
         first = [
             f"{name}: {line['y'][-1]:.3f} at {line['x'][-1]}" for name, line in numbers["lines"].items() if line["y"]
         ]
         return [*lines, f"{numbers.get('y', '')} at the end: {'; '.join(first)}. {where}", ""]
     return [*lines, where, ""]
+
+
+def _points(points: list[dict[str, Any]]) -> list[str]:
+    """FedeRank's curves: a line for each pi, a column for each metric and T."""
+    if not points:
+        return []
+    found = {(one["T"], one["pi"]): one["test"] for one in points}
+    many, metrics = list(dict.fromkeys(one["T"] for one in points)), list(points[0]["test"])
+    heads = [f"{metric}, T {T}" for metric in metrics for T in many]
+    lines = [f"| pi | {' | '.join(heads)} |", "| --- " * (len(heads) + 1) + "|"]
+    for pi in dict.fromkeys(one["pi"] for one in points):
+        shown = [f"{found[T, pi][metric]:.4f}" for metric in metrics for T in many]
+        lines.append(f"| {pi} | {' | '.join(shown)} |")
+    return [*lines, ""]
