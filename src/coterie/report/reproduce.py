@@ -138,10 +138,7 @@ class _Work:
             if not entries:
                 continue
             found[name] = data
-            file = self.out / f"{name}.json"
-            record = json.loads(file.read_text()) if file.exists() else {"cells": [], "figures": {}}
-            self.before[name] = {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}
-            self.figures[name] = record["figures"]
+            self.before[name], self.figures[name] = self._recorded(name)
             where = {name: self._spec(name, data)}
             for row in (row for one in entries for row in one.get("rows", []) if "subset" in row):
                 where |= self._part(name, data, row["subset"])
@@ -204,14 +201,19 @@ class _Work:
         """All runs that are not in the cache, several side by side, with the time left."""
         tried: set[Path] = set()
         with Workers(at_once, go_on=True) as workers:
-            while todo := {place: job for place, job in self._missing().items() if place not in tried}:
+            while True:
+                todo = {place: job for place, job in self._missing().items() if place not in tried}
                 known = len({self.place(one) for cell in self._all() for one in self.needs(cell)}) - len(todo)
-                jobs, costs = zip(*sorted(todo.values(), key=lambda one: one[1]), strict=True)  # cheap ones first
+                cheap_first = sorted(todo.values(), key=lambda one: one[1])
+                jobs, costs = [job for job, _ in cheap_first], [cost for _, cost in cheap_first]
                 later = sum(cell.cost * self._size(cell) * (self.seeds - 1) for cell in self._all() if self._open(cell))
                 progress = _Progress(jobs, costs, later, at_once, self.quiet)
-                progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
-                workers.work(list(jobs), progress.heard)
-                tried |= todo.keys()
+                if jobs or not tried:
+                    progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
+                if not jobs:
+                    return
+                workers.work(jobs, progress.heard)
+                tried |= todo.keys()  # a run that failed is not tried again; what it decides may bring others
 
     def _all(self) -> list[Cell]:
         return [cell for some in self.cells.values() for cell in some]
@@ -240,8 +242,7 @@ class _Work:
 
     def record(self, name: str, data: Interactions) -> Path:
         """What is finished, over what the file already holds."""
-        file = self.out / f"{name}.json"
-        kept = dict(self.before[name])
+        kept, figures = self._recorded(name)  # read again: another command may have added to it meanwhile
         for cell in self.cells[name]:
             entry = next(one for one in self.entries if one["id"] == cell.entry)
             if "rows" not in entry:
@@ -250,7 +251,6 @@ class _Work:
             key = (cell.entry, cell.row, cell.protocol)
             if found is not None and len(found["seeds"]) >= len(kept.get(key, {"seeds": []})["seeds"]):
                 kept[key] = found
-        figures = self.figures[name]
         for entry in (one for one in self.entries if "draw" in one and name in one["datasets"]):
             places = {
                 (cell.row, cell.protocol): self.place(cell.specs[0][0])
@@ -265,8 +265,15 @@ class _Work:
             "users": data.n_users, "items": data.n_items, "interactions": len(data),
             "parts": self.parts, "cells": [kept[key] for key in sorted(kept)], "figures": figures,
         }  # fmt: skip
+        file = self.out / f"{name}.json"
         tensors.write_json(file, about)
         return file
+
+    def _recorded(self, name: str) -> tuple[dict[tuple[str, str, str], dict[str, Any]], dict[str, Any]]:
+        """Rows and drawings on record."""
+        file = self.out / f"{name}.json"
+        record = json.loads(file.read_text()) if file.exists() else {"cells": [], "figures": {}}
+        return {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}, record["figures"]
 
     def _measured(self, cell: Cell, entry: dict[str, Any]) -> dict[str, Any] | None:
         """What is to go on record; None where a run is missing or nothing is new."""
