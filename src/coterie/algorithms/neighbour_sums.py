@@ -4,8 +4,9 @@ Order users by how many people they are neighbours of. In graphs that come from 
 neighbours are then nearly the first so many (docs/findings/gpfedrec.md has how nearly), so her sum is a prefix sum,
 which all people share, and a few additions and subtractions. Both are done on a stretch of everybody's tables at a
 time, which the cache has room for. People whose neighbours are not like that get theirs from the sums of all subsets of
-four users, made once and looked up (the "four Russians"), in less time than a matrix product takes. Which way a row
-goes depends on that row and the graph alone: the same bytes for every cut of the cohort.
+four users, made once and looked up (the "four Russians"): as fast as a matrix product or faster, depending on the
+machine (`python -m benchmarks neighbour_sums`). Which way a row goes depends on that row and the graph alone: the same
+bytes for every cut of the cohort.
 """
 
 from __future__ import annotations
