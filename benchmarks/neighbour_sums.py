@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import best
 from coterie.algorithms import neighbour_sums as sums
+from coterie.algorithms import subset_sums
 
 _PEOPLE, _ITEMS, _WIDTH = 943, 1682, 32
 
@@ -42,12 +43,13 @@ def run() -> dict[str, Any]:
             sums._prefixes(*steps)  # compiled, and the memory is there
             found[str(exceptions)] = {
                 "prefixes": best(lambda given=steps: sums._prefixes(*given), 3),  # type: ignore[misc]
-                "subsets": best(lambda given=subsets: sums._russians(*given), 3),  # type: ignore[misc]
+                "subsets": best(lambda given=subsets: subset_sums.add_up(*given), 3),  # type: ignore[misc]
                 "product": best(lambda by=matrix: np.matmul(by, flat, out=out), 3),  # type: ignore[misc]
             }
-    few = found["16"]
+    few, many = found["16"], found["192"]
     return {
         "ratio": few["product"] / few["prefixes"],
         "what": "fewer CPU-seconds than a matrix product for sums over neighbours with 16 exceptions, one thread",
+        "ratio_of_subsets": many["product"] / many["subsets"],
         "exceptions": found,
     }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.algorithms import neighbour_sums
+from coterie.algorithms import neighbour_sums, subset_sums
 from coterie.algorithms.neighbour_sums import add_up, by_popularity
 
 
@@ -49,15 +49,28 @@ def test_both_ways_are_taken_where_rows_differ_in_kind(monkeypatch: pytest.Monke
     tables, linked, rows, columns = _world(64, 0.0, 2)
     linked[::2] = np.random.default_rng(3).random((32, 64)) < 0.5
     taken: dict[str, int] = {}
-    for name in ("_prefixes", "_russians"):
-        way = getattr(neighbour_sums, name)
+    for name, module, which in (("_prefixes", neighbour_sums, 0), ("add_up", subset_sums, 1)):
+        way = getattr(module, name)
 
-        def counted(*given: np.ndarray, name: str = name, way: object = way) -> None:
-            taken[name] = len(given[1] if name == "_russians" else given[0])
+        def counted(*given: np.ndarray, name: str = name, way: object = way, which: int = which) -> None:
+            taken[name] = len(given[which])
             way(*given)  # type: ignore[operator]
 
-        monkeypatch.setattr(neighbour_sums, name, counted)
+        monkeypatch.setattr(module, name, counted)
     found = add_up(tables, linked, rows, columns, by_popularity(linked))
-    assert taken["_prefixes"] >= 20 and taken["_russians"] >= 20 and sum(taken.values()) == 64
+    assert taken["_prefixes"] >= 20 and taken["add_up"] >= 20 and sum(taken.values()) == 64
     expected = np.einsum("c,cj,j,jmw->cmw", rows.astype(float), linked.astype(float), columns, tables)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
+
+
+def test_subset_sums_of_whole_numbers_are_exact_for_any_number_of_users_and_width() -> None:
+    draws = np.random.default_rng(4)
+    for n, width in ((1, 1), (5, 31), (39, 32), (40, 33), (41, 255), (97, 257)):  # around groups, batches and strips
+        tables = draws.integers(-9, 10, (n, width)).astype(np.float32)
+        linked = draws.random((7, n)) < 0.5
+        rows, columns = np.array([1, 2, 3, 4, 5, 6, 7], np.float32), draws.integers(1, 4, n).astype(np.float32)
+        out = np.full((9, width), -1, np.float32)
+        which = np.array([6, 0, 2, 5, 1, 3, 4])
+        subset_sums.add_up(linked, which, rows, columns, tables, out)
+        np.testing.assert_array_equal(out[which], rows[which, None] * (linked * columns @ tables))
+        assert (out[7:] == -1).all()  # rows of others are left alone

@@ -89,7 +89,7 @@ class GPFedRec(Federated):
     draws_negatives: ClassVar[bool] = True
     collects: ClassVar[bool] = True
     pieces: ClassVar[int] = 2
-    most_in_chunk: ClassVar[int] = 512  # making views has a cost for each chunk, whatever its size
+    most_in_chunk: ClassVar[int] = 1024  # making views has a cost for each chunk, whatever its size
     home: ClassVar[str] = "gpfedrec"
     server_only: ClassVar[dict[str, Any]] = {"scored": "shared", "reg": 0.0, "storage": 0}
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {

@@ -3,10 +3,9 @@
 Order users by how many people they are neighbours of. In graphs that come from a threshold on likeness a person's
 neighbours are then nearly the first so many (docs/findings/gpfedrec.md has how nearly), so her sum is a prefix sum,
 which all people share, and a few additions and subtractions. Both are done on a stretch of everybody's tables at a
-time, which the cache has room for. People whose neighbours are not like that get theirs from the sums of all subsets of
-four users, made once and looked up (the "four Russians"): as fast as a matrix product or faster, depending on the
-machine (`python -m benchmarks neighbour_sums`). Which way a row goes depends on that row and the graph alone: the same
-bytes for every cut of the cohort.
+time, which the cache has room for. People whose neighbours are not like that get theirs from tabulated sums
+(subset_sums.py). Which way a row goes depends on that row and the graph alone: the same bytes for every cut of the
+cohort.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from coterie.algorithms import subset_sums
+
 _STRAY = 12  # a row goes by prefix sums if at most one user in so many is an exception
 _WIDE = 512  # numbers of a table that prefix sums are worked on at a time
-_BITS = 4  # users whose subset sums are tabulated together
-_TILE = 128  # numbers that subset sums are worked on at a time: they then stay in the first-level cache
-_TILES = 8  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -40,7 +38,7 @@ def add_up(
         _prefixes(which[np.argsort(cut[which], kind="stable")], cut, indptr, strays, order, rows, columns, flat, sums)
     rest = np.flatnonzero(~near)
     if len(rest):
-        _russians(linked[rest], rest, rows, columns, flat, sums)
+        subset_sums.add_up(linked[rest], rest, rows, columns, flat, sums)
     return out
 
 
@@ -67,16 +65,6 @@ def _steps(linked, order):  # type: ignore[no-untyped-def]
                 strays[found] = order[p]
                 found += 1
     return cut, indptr, strays
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _copy_tiles(tiles, tables, columns, first):  # type: ignore[no-untyped-def]
-    """tiles[k, j] = the k-th tile of columns[j] tables[j] from number `first` on."""
-    for j in range(len(tables)):
-        for k in range(_TILES):
-            begin = first + k * _TILE
-            for t in range(min(_TILE, tables.shape[1] - begin)):
-                tiles[k, j, t] = columns[j] * tables[j, begin + t]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -139,55 +127,3 @@ def _prefixes(which, cut, indptr, strays, order, rows, columns, tables, out):  #
             _add_strays(line, tables, columns, strays[middle[c] : indptr[c + 1]], 1.0, first)
             for t in range(many):
                 line[t] *= rows[c]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _subset_sums(sums, tile, group):  # type: ignore[no-untyped-def]
-    """sums[s] = the weighted sum of those of this group's users whose bits are set in s, for one tile."""
-    for t in range(_TILE):
-        sums[0, t] = np.float32(0.0)
-    for bit in range(_BITS):
-        j = group * _BITS + bit
-        if j < len(tile):  # sums beyond the last user are never looked up
-            half = 1 << bit
-            for s in range(half):
-                for t in range(_TILE):
-                    sums[half + s, t] = sums[s, t] + tile[j, t]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _look_up(total, one, two, three, four, codes, group):  # type: ignore[no-untyped-def]
-    for c in range(len(total)):
-        a, b, d, e = codes[c, group], codes[c, group + 1], codes[c, group + 2], codes[c, group + 3]
-        for t in range(_TILE):
-            total[c, t] += (one[a, t] + two[b, t]) + (three[d, t] + four[e, t])
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _russians(linked, which, rows, columns, tables, out):  # type: ignore[no-untyped-def]
-    """Rows `which`, whose neighbours are `linked`."""
-    n, width = tables.shape
-    groups = (n + _BITS - 1) // _BITS
-    codes = np.zeros((len(linked), groups + 4), np.uint8)
-    for c in range(len(linked)):
-        for j in range(n):
-            if linked[c, j]:
-                codes[c, j // _BITS] |= np.uint8(1 << (j % _BITS))
-    one, two = np.empty((1 << _BITS, _TILE), np.float32), np.empty((1 << _BITS, _TILE), np.float32)
-    three, four = np.empty((1 << _BITS, _TILE), np.float32), np.empty((1 << _BITS, _TILE), np.float32)
-    total, tiles = np.empty((len(linked), _TILE), np.float32), np.zeros((_TILES, n, _TILE), np.float32)
-    for first in range(0, width, _TILE):
-        k = first // _TILE % _TILES
-        if k == 0:
-            _copy_tiles(tiles, tables, columns, first)
-        total[:] = np.float32(0.0)
-        for group in range(0, groups, 4):
-            _subset_sums(one, tiles[k], group)
-            _subset_sums(two, tiles[k], group + 1)
-            _subset_sums(three, tiles[k], group + 2)
-            _subset_sums(four, tiles[k], group + 3)
-            _look_up(total, one, two, three, four, codes, group)
-        for c in range(len(linked)):
-            row, weight = which[c], rows[which[c]]
-            for t in range(min(_TILE, width - first)):
-                out[row, first + t] = weight * total[c, t]

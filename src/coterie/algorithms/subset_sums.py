@@ -1,0 +1,128 @@
+"""Sums of arbitrary neighbours' tables, from tabulated sums of all subsets of a few users (the "four Russians").
+
+Users are taken five at a time: the 32 sums of their subsets are made once and looked up for everybody. A strip of 32
+numbers of the tables is worked on at a time, so that the sums of a batch of groups stay in the first-level cache. The
+two inner operations are written for the compiler as additions of whole vectors: of loops it would have to find out each
+time that no two of their arrays overlap, and it gives up on so many. `python -m benchmarks neighbour_sums` has what
+this costs beside a matrix product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+_BITS = 5  # users of a group
+_SUBSETS = 1 << _BITS
+_BATCH = 8  # groups that are looked up together: a total is loaded and stored once for them
+_STRIP = 32  # numbers of a table
+_STRIPS = 8  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
+_LANES = 16  # float32 in a vector; on processors whose vectors are shorter the compiler takes several
+_BYTES = 4 * _LANES
+
+
+def _row(context: Any, builder: Any, kind: Any, array: Any, number: Any, width: int) -> Any:
+    """Where row `number` of a contiguous array of this width begins."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(data, [builder.mul(number, ir.Constant(ir.IntType(64), width))])
+
+
+def _vectors(builder: Any, row: Any) -> list[Any]:
+    """Where the vectors of a strip lie."""
+    kind = ir.VectorType(ir.FloatType(), _LANES).as_pointer()
+    firsts = range(0, _STRIP, _LANES)
+    return [builder.bitcast(builder.gep(row, [ir.Constant(ir.IntType(64), first)]), kind) for first in firsts]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_strips(typing, sums, to, one, strips, other):  # type: ignore[no-untyped-def]
+    """sums[to] = sums[one] + strips[other]."""
+
+    def build(context, builder, signature, given):  # type: ignore[no-untyped-def]
+        rows = [
+            _row(context, builder, signature.args[a], given[a], given[b], _STRIP) for a, b in ((0, 1), (0, 2), (3, 4))
+        ]
+        for out, a, b in zip(*(_vectors(builder, row) for row in rows), strict=True):
+            total = builder.fadd(builder.load(a, align=_BYTES), builder.load(b, align=_BYTES))
+            builder.store(total, out, align=_BYTES)
+        return context.get_dummy_value()
+
+    return types.void(sums, types.int64, types.int64, strips, types.int64), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _look_up(typing, totals, row, sums, codes, at):  # type: ignore[no-untyped-def]
+    """totals[row] += the sum over groups g of a batch of sums[g * _SUBSETS + codes[at, g]]."""
+
+    def build(context, builder, signature, given):  # type: ignore[no-untyped-def]
+        whole = ir.IntType(64)
+        outs = _vectors(builder, _row(context, builder, signature.args[0], given[0], given[1], _STRIP))
+        mine = _row(context, builder, signature.args[3], given[3], given[4], _BATCH)
+        found = [builder.load(out, align=_BYTES) for out in outs]
+        for group in range(_BATCH):
+            code = builder.zext(builder.load(builder.gep(mine, [ir.Constant(whole, group)])), whole)
+            subset = builder.add(code, ir.Constant(whole, group * _SUBSETS))
+            parts = _vectors(builder, _row(context, builder, signature.args[2], given[2], subset, _STRIP))
+            found = [builder.fadd(a, builder.load(b, align=_BYTES)) for a, b in zip(found, parts, strict=True)]
+        for value, out in zip(found, outs, strict=True):
+            builder.store(value, out, align=_BYTES)
+        return context.get_dummy_value()
+
+    return types.void(totals, types.int64, sums, codes, types.int64), build
+
+
+@njit(nogil=True, cache=True)
+def _strips(count):  # type: ignore[no-untyped-def]
+    """float32[count, _STRIP] of zeros where a vector never lies across two lines of the cache."""
+    room = np.zeros(count * _STRIP + _LANES, np.float32)
+    skipped = -room.ctypes.data % _BYTES // 4
+    return room[skipped : skipped + count * _STRIP].reshape(count, _STRIP)
+
+
+@njit(nogil=True, cache=True)
+def _copy(strips, padded, tables, columns, first):  # type: ignore[no-untyped-def]
+    """strips[k * padded + j] = the k-th strip of columns[j] tables[j] from number `first` on."""
+    for j in range(len(tables)):
+        for k in range(_STRIPS):
+            begin = first + k * _STRIP
+            for t in range(min(_STRIP, tables.shape[1] - begin)):
+                strips[k * padded + j, t] = columns[j] * tables[j, begin + t]
+
+
+@njit(nogil=True, cache=True)
+def add_up(linked, which, rows, columns, tables, out):  # type: ignore[no-untyped-def]
+    """out[which[c]] = rows[which[c]] x the sum of columns[j] tables[j] over the users j that linked[c] has."""
+    n, width = tables.shape
+    count, together = len(linked), _BATCH * _BITS
+    batches = (n + together - 1) // together
+    padded = batches * together  # users beyond the last are zeros
+    codes = np.zeros((batches * count, _BATCH), np.uint8)
+    for c in range(count):
+        for j in range(n):
+            if linked[c, j]:
+                codes[j // together * count + c, j % together // _BITS] |= np.uint8(1 << (j % _BITS))
+    sums, totals, strips = _strips(_BATCH * _SUBSETS), _strips(_STRIPS * count), _strips(_STRIPS * padded)
+    for first in range(0, width, _STRIPS * _STRIP):
+        _copy(strips, padded, tables, columns, first)
+        totals[:] = np.float32(0.0)
+        for k in range(_STRIPS):
+            for batch in range(batches):
+                j = k * padded + batch * together
+                for group in range(_BATCH):
+                    for bit in range(_BITS):
+                        empty = group * _SUBSETS
+                        for s in range(empty, empty + (1 << bit)):
+                            _add_strips(sums, s + (1 << bit), s, strips, j)  # type: ignore[call-arg]
+                        j += 1
+                for c in range(count):
+                    _look_up(totals, k * count + c, sums, codes, batch * count + c)  # type: ignore[call-arg]
+        for c in range(count):
+            row, weight = which[c], rows[which[c]]
+            for k in range(_STRIPS):
+                begin = first + k * _STRIP
+                for t in range(min(_STRIP, width - begin)):
+                    out[row, begin + t] = weight * totals[k * count + c, t]
