@@ -18,7 +18,7 @@ from coterie.report import plan
 from coterie.report import reproduce as module
 from coterie.report.pages import _drawing, page, sentence, write_page
 from coterie.report.plan import PAPERS, cells, chosen_entries, label, part_of, read_paper, with_rows, write_part
-from coterie.report.reproduce import reproduce
+from coterie.report.reproduce import outlook, reproduce
 from coterie.report.sweep_display import Remaining
 from coterie.runs.api import run_spec
 from coterie.runs.directory import RunDirectory
@@ -278,6 +278,21 @@ def test_seeds_are_added_to_those_on_record_if_the_code_is_the_same(tiny: dict[s
         1,
         2,
     }
+
+
+def test_the_plan_names_as_many_runs_as_there_will_be(tiny: dict[str, Any], tmp_path: Path) -> None:
+    options = {"seeds": 2, "out": tmp_path / "out", "cache": tmp_path / "cache"}
+    before = outlook("fedrap", **options).splitlines()
+    assert not (tmp_path / "cache").exists()
+    reproduce("fedrap", **options, jobs=1)
+    made = len(list((tmp_path / "cache").glob("*/summary.json")))
+    assert before[0] == "table 3   Two systems" and before[2] == "          douban: not at hand"
+    assert before[1].startswith(f"          ml-100k: {made} runs to do, about ")
+    assert before[-2:-1] == ["          ml-100k: nothing to run"]  # figure 7 needs no run
+    assert before[-1].startswith(f"in all    {made} runs to do")
+    assert outlook("fedrap", **options).endswith("in all    nothing to run; one run may serve several of these")
+    with pytest.raises(CoterieError, match="unknown data set of fedrap 'netflix'"):
+        outlook("fedrap", data=["netflix"])
 
 
 def test_collecting_runs_nothing_and_says_so(tiny: dict[str, Any], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from coterie.report.plan import (
     with_rows,
     write_part,
 )
-from coterie.report.sweep_display import Remaining
+from coterie.report.sweep_display import Remaining, duration
 from coterie.runs import tensors
 from coterie.runs.directory import RunDirectory
 from coterie.runs.drive import Interrupted
@@ -68,19 +68,9 @@ def reproduce(
     """
     from coterie.report.pages import write_page
 
-    described = read_paper(paper)
-    narrowed = with_rows(described, rows)
-    entries = chosen_entries(narrowed, tables, figures)
-    protocols = PROTOCOLS if protocol == "both" else (protocol,)
-    if protocol not in ("both", *PROTOCOLS):
-        raise unknown_name("protocol", protocol, ["both", *PROTOCOLS])
-    if seeds < 1:
-        raise CoterieError(f"--seeds is {seeds}; give 1 or more")
-    for name in data:
-        if name not in described["datasets"]:
-            raise unknown_name(f"data set of {paper}", name, list(described["datasets"]))
     out = Path("papers") / paper if out is None else out
-    work = _Work(narrowed, entries, seeds, protocols, out, cache, data_dir, quiet, elsewhere(reuse), add_seeds)
+    described, entries, protocols = _asked(paper, tables, figures, rows, data, seeds, protocol)
+    work = _Work(described, entries, seeds, protocols, out, cache, data_dir, quiet, elsewhere(reuse), add_seeds)
     sets = work.read(list(data) or list(described["datasets"]), asked=bool(data))
     stopped = None
     if not collect:
@@ -91,10 +81,58 @@ def reproduce(
             stopped = problem
     out.mkdir(parents=True, exist_ok=True)
     written = [work.record(name, found) for name, found in sets.items()]
-    written.append(write_page(described, out))
+    written.append(write_page(read_paper(paper), out))
     if stopped is not None:
         raise CoterieError(f"stopped; what is finished is in {out}, and the same command goes on where it was")
     return written
+
+
+def outlook(
+    paper: str,
+    *,
+    tables: Sequence[str] = (),
+    figures: Sequence[str] = (),
+    rows: Sequence[str] = (),
+    data: Sequence[str] = (),
+    seeds: int = 1,
+    protocol: str = "both",
+    out: Path | None = None,
+    cache: Path = Path("runs/reproduce"),
+    data_dir: Path | None = None,
+    reuse: Sequence[Path] = (),
+    add_seeds: bool = False,
+) -> str:
+    """What `reproduce` would run for the same arguments: each table and figure, also those only run when asked for."""
+    out = Path("papers") / paper if out is None else out
+    described, entries, protocols = _asked(paper, tables, figures, rows, data, seeds, protocol, dear=True)
+    work = _Work(described, entries, seeds, protocols, out, cache, data_dir, True, elsewhere(reuse), add_seeds)
+    work.read(list(data) or list(described["datasets"]), asked=bool(data))
+    return work.outlook()
+
+
+def _asked(
+    paper: str,
+    tables: Sequence[str],
+    figures: Sequence[str],
+    rows: Sequence[str],
+    data: Sequence[str],
+    seeds: int,
+    protocol: str,
+    dear: bool = False,
+) -> tuple[dict[str, Any], list[dict[str, Any]], Sequence[str]]:
+    """The paper with these rows alone, its entries that are meant, and the protocols; or what is wrong with the ask."""
+    described = with_rows(read_paper(paper), rows)
+    entries = chosen_entries(described, tables, figures)
+    if dear and not tables and not figures:
+        entries = described["entries"]
+    if protocol not in ("both", *PROTOCOLS):
+        raise unknown_name("protocol", protocol, ["both", *PROTOCOLS])
+    if seeds < 1:
+        raise CoterieError(f"--seeds is {seeds}; give 1 or more")
+    for name in data:
+        if name not in described["datasets"]:
+            raise unknown_name(f"data set of {paper}", name, list(described["datasets"]))
+    return described, entries, PROTOCOLS if protocol == "both" else (protocol,)
 
 
 class _Work:
@@ -173,7 +211,7 @@ class _Work:
 
         A drawing shows the first seed; where seeds are only added, it stays as it is on record.
         """
-        if any(one["id"] == cell.entry and "draw" in one for one in self.entries):
+        if self._drawn(cell):
             drawn = self.figures[cell.data].get(cell.entry) if self.add_seeds else None
             there = drawn is not None and f"{cell.row} [{cell.protocol}]" in drawn.get("lines", [])
             return [] if there else [cell.specs[0][0]]
@@ -202,12 +240,11 @@ class _Work:
         tried: set[Path] = set()
         with Workers(at_once, go_on=True) as workers:
             while True:
-                todo = {place: job for place, job in self._missing().items() if place not in tried}
+                todo = {place: job for place, job in self._missing(self._all()).items() if place not in tried}
                 known = len({self.place(one) for cell in self._all() for one in self.needs(cell)}) - len(todo)
                 cheap_first = sorted(todo.values(), key=lambda one: one[1])
                 jobs, costs = [job for job, _ in cheap_first], [cost for _, cost in cheap_first]
-                later = sum(cell.cost * self._size(cell) * (self.seeds - 1) for cell in self._all() if self._open(cell))
-                progress = _Progress(jobs, costs, later, at_once, self.quiet)
+                progress = _Progress(jobs, costs, sum(self._later(self._all())), at_once, self.quiet)
                 if jobs or not tried:
                     progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
                 if not jobs:
@@ -221,15 +258,41 @@ class _Work:
     def _size(self, cell: Cell) -> float:
         return self.sizes[cell.specs[0][0].data.sha256 or ""] / 100_000
 
+    def _drawn(self, cell: Cell) -> bool:
+        return any(one["id"] == cell.entry and "draw" in one for one in self.entries)
+
     def _open(self, cell: Cell) -> bool:
         """Whether one of its candidates is still to be chosen."""
         return len(cell.specs) > 1 and not all(finished(self.place(some[0])) for some in cell.specs)
 
-    def _missing(self) -> dict[Path, tuple[Job, float]]:
+    def _later(self, cells: Sequence[Cell]) -> list[float]:
+        """What runs will cost that can only be named once the first seeds have chosen a candidate."""
+        unchosen = {  # by their candidates: two tables may have the same row, and a drawing is of first seeds alone
+            tuple(self.place(some[0]) for some in cell.specs): cell.cost * self._size(cell)
+            for cell in cells
+            if self._open(cell) and not self._drawn(cell)
+        }
+        return [cost for cost in unchosen.values() for _ in range(self.seeds - 1)]
+
+    def outlook(self) -> str:
+        """Each table and figure with the runs it would take on each data set, and all of them together."""
+        lines = []
+        for entry in self.entries:
+            lines.append(f"{entry['id']:9s} {entry['title']}{'' if entry.get('default', True) else ' (if asked for)'}")
+            for name in (one for one in entry["datasets"] if one in self.cells or one in self.missing):
+                mine = [cell for cell in self.cells.get(name, []) if cell.entry == entry["id"]]
+                lines.append(f"{'':9s} {name}: {self.missing.get(name) or self._todo(mine)}")
+        return "\n".join([*lines, f"in all    {self._todo(self._all())}; one run may serve several of these"])
+
+    def _todo(self, cells: Sequence[Cell]) -> str:
+        costs = [cost for _, cost in self._missing(cells).values()] + self._later(cells)
+        return f"{len(costs)} runs to do, about {duration(sum(costs))} of CPU" if costs else "nothing to run"
+
+    def _missing(self, cells: Sequence[Cell]) -> dict[Path, tuple[Job, float]]:
         """Runs that are needed and not there, by their place, with what each may cost."""
         return {
             place: (Job(place, spec), max(0.5, cell.cost * self._size(cell)))
-            for cell in self._all()
+            for cell in cells
             for spec in self.needs(cell)
             if not finished(place := self.place(spec))
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,26 +30,26 @@ def reproduce(
         bool, typer.Option("--add-seeds", help="Do not run seeds again that are on record, of the same code.")
     ] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Only make the page again from the records.")] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Only list the tables and figures and their data sets.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only list tables and figures, and what each would take.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")] = False,
 ) -> None:
     """Run what a paper's tables and figures need; published, paper's protocol and clean side by side."""
-    from coterie.report.plan import read_paper
-    from coterie.report.reproduce import reproduce as run_all
+    from coterie.report import reproduce as papers
 
-    if plan:
-        for entry in read_paper(paper)["entries"]:
-            dear = "" if entry.get("default", True) else " (only when asked for)"
-            print(f"{entry['id']:9s} {entry['title']}{dear}: {', '.join(entry['datasets'])}")
-        return
     if pages:
         from coterie.report.pages import write_page
+        from coterie.report.plan import read_paper
 
         print(write_page(read_paper(paper), Path("papers") / paper if out is None else out))
         return
-    written = run_all(
-        paper, tables=table or (), figures=figure or (), rows=row or (), data=data or (), seeds=seeds,
-        protocol=protocol, out=out, cache=cache, jobs=jobs, data_dir=data_dir, collect=collect, reuse=reuse or (),
-        add_seeds=add_seeds, quiet=quiet,
+    asked: dict[str, Any] = dict(
+        tables=table or (), figures=figure or (), rows=row or (), data=data or (), seeds=seeds, protocol=protocol,
+        out=out, cache=cache, data_dir=data_dir, reuse=reuse or (), add_seeds=add_seeds,
     )  # fmt: skip
+    if plan:
+        print(papers.outlook(paper, **asked))
+        return
+    written = papers.reproduce(paper, **asked, jobs=jobs, collect=collect, quiet=quiet)
     print("\n".join(str(path) for path in written))
