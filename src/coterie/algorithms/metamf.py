@@ -255,7 +255,7 @@ class MetaMF(Federated):
     start: float = 0.1  # deviation of the first vectors
     lr: float = 0.01  # step size of the server's Adam for the generator
     lr_vector: float = 0.05  # and for the vectors
-    reg: float = 1.0  # weight decay of the generator, within Adam's step
+    reg: float = 0.1  # weight decay of the generator, within Adam's step
     beta1: float = 0.9
     beta2: float = 0.99
 
