@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coterie import __version__
 from coterie.data import load
@@ -39,39 +39,33 @@ from coterie.runs.spec import DataSpec, RunSpec
 from coterie.runs.workers import Event, Job, Workers, cpu_seconds, finished
 
 
+class Asked(NamedTuple):
+    """What of a paper is meant, and where its runs and records are."""
+
+    tables: Sequence[str] = ()
+    figures: Sequence[str] = ()
+    rows: Sequence[str] = ()  # only these, by their names in the tables; what the records hold of the others stays
+    data: Sequence[str] = ()
+    seeds: int = 1
+    protocol: str = "both"
+    out: Path | None = None  # folder of records and page; papers/NAME
+    cache: Path = Path("runs/reproduce")
+    data_dir: Path | None = None
+    reuse: Sequence[Path] = ()  # folders with runs made elsewhere, taken where they answer the same question
+    add_seeds: bool = False  # seeds that the records hold, of the same settings and code, are not run again
+
+
 def reproduce(
-    paper: str,
-    *,
-    tables: Sequence[str] = (),
-    figures: Sequence[str] = (),
-    rows: Sequence[str] = (),
-    data: Sequence[str] = (),
-    seeds: int = 1,
-    protocol: str = "both",
-    out: Path | None = None,
-    cache: Path = Path("runs/reproduce"),
-    jobs: int | None = None,
-    data_dir: Path | None = None,
-    collect: bool = False,
-    reuse: Sequence[Path] = (),
-    add_seeds: bool = False,
-    quiet: bool = True,
+    paper: str, *, jobs: int | None = None, collect: bool = False, quiet: bool = True, **asked: Any
 ) -> list[Path]:
-    """Run what is missing, then write `<data>.json` and README.md in `out` (papers/NAME). `collect`: run nothing.
+    """Run what is missing, then write `<data>.json` and README.md in `out`. `collect`: run nothing. `asked`: see Asked.
 
-    `rows`: only these, by the names they have in the tables; what the records hold of the others stays.
-
-    `reuse`: folders with runs made elsewhere. Where one answers the same question it is taken instead of a run, and the
-    record says so, since nothing tells which state of the code made it.
-
-    `add_seeds`: seeds that the records in `out` hold, of the same settings and code, are not run again.
+    A record says how many of its runs were made elsewhere (`reuse`): nothing tells which state of the code made those.
     """
     from coterie.report.pages import write_page
 
-    out = Path("papers") / paper if out is None else out
-    described, entries, protocols = _asked(paper, tables, figures, rows, data, seeds, protocol)
-    work = _Work(described, entries, seeds, protocols, out, cache, data_dir, quiet, elsewhere(reuse), add_seeds)
-    sets = work.read(list(data) or list(described["datasets"]), asked=bool(data))
+    work = _Work(paper, Asked(**asked), quiet)
+    sets = work.read()
     stopped = None
     if not collect:
         try:
@@ -79,79 +73,40 @@ def reproduce(
             work.studies(sets)
         except (Interrupted, KeyboardInterrupt) as problem:
             stopped = problem
-    out.mkdir(parents=True, exist_ok=True)
+    work.out.mkdir(parents=True, exist_ok=True)
     written = [work.record(name, found) for name, found in sets.items()]
-    written.append(write_page(read_paper(paper), out))
+    written.append(write_page(read_paper(paper), work.out))
     if stopped is not None:
-        raise CoterieError(f"stopped; what is finished is in {out}, and the same command goes on where it was")
+        raise CoterieError(f"stopped; what is finished is in {work.out}, and the same command goes on where it was")
     return written
 
 
-def outlook(
-    paper: str,
-    *,
-    tables: Sequence[str] = (),
-    figures: Sequence[str] = (),
-    rows: Sequence[str] = (),
-    data: Sequence[str] = (),
-    seeds: int = 1,
-    protocol: str = "both",
-    out: Path | None = None,
-    cache: Path = Path("runs/reproduce"),
-    data_dir: Path | None = None,
-    reuse: Sequence[Path] = (),
-    add_seeds: bool = False,
-) -> str:
-    """What `reproduce` would run for the same arguments: each table and figure, also those only run when asked for."""
-    out = Path("papers") / paper if out is None else out
-    described, entries, protocols = _asked(paper, tables, figures, rows, data, seeds, protocol, dear=True)
-    work = _Work(described, entries, seeds, protocols, out, cache, data_dir, True, elsewhere(reuse), add_seeds)
-    work.read(list(data) or list(described["datasets"]), asked=bool(data))
+def outlook(paper: str, **asked: Any) -> str:
+    """What `reproduce` would run for the same `asked`: each table and figure, also those only run when asked for."""
+    work = _Work(paper, Asked(**asked), quiet=True, dear=True)
+    work.read()
     return work.outlook()
 
 
-def _asked(
-    paper: str,
-    tables: Sequence[str],
-    figures: Sequence[str],
-    rows: Sequence[str],
-    data: Sequence[str],
-    seeds: int,
-    protocol: str,
-    dear: bool = False,
-) -> tuple[dict[str, Any], list[dict[str, Any]], Sequence[str]]:
-    """The paper with these rows alone, its entries that are meant, and the protocols; or what is wrong with the ask."""
-    described = with_rows(read_paper(paper), rows)
-    entries = chosen_entries(described, tables, figures)
-    if dear and not tables and not figures:
-        entries = described["entries"]
-    if protocol not in ("both", *PROTOCOLS):
-        raise unknown_name("protocol", protocol, ["both", *PROTOCOLS])
-    if seeds < 1:
-        raise CoterieError(f"--seeds is {seeds}; give 1 or more")
-    for name in data:
-        if name not in described["datasets"]:
-            raise unknown_name(f"data set of {paper}", name, list(described["datasets"]))
-    return described, entries, PROTOCOLS if protocol == "both" else (protocol,)
-
-
 class _Work:
-    def __init__(
-        self,
-        paper: dict[str, Any],
-        entries: list[dict[str, Any]],
-        seeds: int,
-        protocols: Sequence[str],
-        out: Path,
-        cache: Path,
-        data_dir: Path | None,
-        quiet: bool,
-        reused: dict[str, Path],
-        add_seeds: bool,
-    ) -> None:
-        self.out, self.reused, self.add_seeds = out, reused, add_seeds
-        self.paper, self.entries, self.seeds, self.protocols = paper, entries, seeds, protocols
-        self.cache, self.data_dir, self.quiet = cache, data_dir, quiet
+    def __init__(self, paper: str, asked: Asked, quiet: bool, dear: bool = False) -> None:
+        """`dear`: asked for no table or figure, those are meant too that are otherwise only run by name."""
+        self.paper = with_rows(read_paper(paper), asked.rows)
+        self.entries = chosen_entries(self.paper, asked.tables, asked.figures)
+        if dear and not asked.tables and not asked.figures:
+            self.entries = self.paper["entries"]
+        if asked.protocol not in ("both", *PROTOCOLS):
+            raise unknown_name("protocol", asked.protocol, ["both", *PROTOCOLS])
+        if asked.seeds < 1:
+            raise CoterieError(f"--seeds is {asked.seeds}; give 1 or more")
+        for name in asked.data:
+            if name not in self.paper["datasets"]:
+                raise unknown_name(f"data set of {paper}", name, list(self.paper["datasets"]))
+        self.protocols = PROTOCOLS if asked.protocol == "both" else (asked.protocol,)
+        self.out = Path("papers") / paper if asked.out is None else asked.out
+        self.data, self.seeds, self.add_seeds = asked.data, asked.seeds, asked.add_seeds
+        self.cache, self.data_dir, self.quiet = asked.cache, asked.data_dir, quiet
+        self.reused = elsewhere(asked.reuse)
         self.cells: dict[str, list[Cell]] = {}
         self.before: dict[str, dict[tuple[str, str, str], dict[str, Any]]] = {}  # rows on record, by data set
         self.figures: dict[str, dict[str, Any]] = {}  # drawings on record
@@ -159,17 +114,17 @@ class _Work:
         self.sizes: dict[str, int] = {}  # interactions by hash, to guess how long a run takes
         self.parts: dict[str, float] = {}  # sparsity of the parts that were made
 
-    def read(self, names: Sequence[str], asked: bool) -> dict[str, Interactions]:
-        """The data sets at hand, and the cells they serve; the others are listed as missing."""
+    def read(self) -> dict[str, Interactions]:
+        """The data sets at hand, and the cells they serve; those that nobody named and are not there are missing."""
         found: dict[str, Interactions] = {}
-        for name in names:
+        for name in self.data or self.paper["datasets"]:
             entries = [one for one in self.entries if name in one["datasets"]]
             try:
                 if name in self.paper.get("missing", {}):
                     raise CoterieError(self.paper["missing"][name])
                 data = load(name, data_dir=self.data_dir)
             except CoterieError as problem:
-                if asked:
+                if self.data:
                     raise
                 self.missing[name] = "not at hand" if "missing" not in self.paper else str(problem).splitlines()[0]
                 continue
