@@ -88,7 +88,7 @@ class GPFedRec(Federated):
     sends: ClassVar[str] = "her whole trained item table (her items' rows stand out in it); vector and network stay"
     draws_negatives: ClassVar[bool] = True
     collects: ClassVar[bool] = True
-    pieces: ClassVar[int] = 2
+    pieces: ClassVar[int] = 1
     most_in_chunk: ClassVar[int] = 1024  # making views has a cost for each chunk, whatever its size
     home: ClassVar[str] = "gpfedrec"
     server_only: ClassVar[dict[str, Any]] = {"scored": "shared", "reg": 0.0, "storage": 0}

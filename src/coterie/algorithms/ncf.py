@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from coterie import rng
-from coterie.algorithms import mlp
+from coterie.algorithms import mlp, tiles
 from coterie.algorithms.factor_step import exp, log1p
 from coterie.algorithms.interface import History, Report
 from coterie.ragged import Ragged
@@ -45,16 +45,24 @@ class Moved(NamedTuple):
     values: np.ndarray  # float32[r, k]
 
 
+@njit(nogil=True, cache=True)
+def _whole_tiles(n):  # type: ignore[no-untyped-def]
+    """n examples, rounded up to the network's tiles."""
+    return (n + tiles.COLUMNS - 1) // tiles.COLUMNS * tiles.COLUMNS
+
+
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, positive, negative, size, s):  # type: ignore[no-untyped-def]
     """One simultaneous step on u, theta and the buffer's rows; `rows` are the batch's n distinct ones of `held`."""
     f = np.float32
     k, last = len(u), acts.shape[0] - 1
     inverse = f(1.0) / f(size) if s.mean else f(1.0)
+    whole = _whole_tiles(n)  # with examples of nothing at the end, whose errors are 0
     for a in range(n):
         for d in range(k):
             acts[d, a] = C[rows[a], d]
-    mlp.forward(theta, sizes, u, acts, n)
+    acts[:k, n:whole] = f(0.0)
+    mlp.forward(theta, sizes, u, acts, whole)
     z, wanted, weight = acts[last], np.empty(n, np.float32), np.empty(n, np.float32)
     for a in range(n):
         wanted[a], weight[a] = positive[rows[a]], positive[rows[a]] + negative[rows[a]]
@@ -64,7 +72,8 @@ def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, p
     for a in range(n):
         e = exp(-abs(z[a]))
         deltas[last, a] = (weight[a] * (e if z[a] < f(0.0) else f(1.0)) / (f(1.0) + e) - wanted[a]) * inverse
-    mlp.backward(theta, sizes, u, acts, deltas, n, grad, grad_user)
+    deltas[last, n:whole] = f(0.0)
+    mlp.backward(theta, sizes, u, acts, deltas, whole, grad, grad_user)
     rate, decay = f(s.rate_item), f(s.rate_item) * f(s.decay_item)
     if s.pull > 0.0:
         pull = rate * f(s.pull)
@@ -104,7 +113,7 @@ def _train(  # type: ignore[no-untyped-def]
     positive, negative = np.zeros(most_rows, np.float32), np.zeros(most_rows, np.float32)
     example, label = np.empty(most_all, np.int32), np.empty(most_all, np.bool_)
     position = np.full(m, -1, np.int32)
-    wide = max(min(most_rows, s.batch), 1)
+    wide = _whole_tiles(min(most_rows, s.batch)) + tiles.COLUMNS  # rows a power of two apart would share cache lines
     height = -k
     for layer in range(len(sizes)):
         height += sizes[layer]
@@ -133,6 +142,17 @@ def _train(  # type: ignore[no-untyped-def]
                 n += 1
             example[size], label[size] = position[j], False
             size += 1
+        if not keep_rows:  # the whole table first, in one loop: what she trains goes over it, and finds it in the cache
+            steps = s.passes * ((size + s.batch - 1) // s.batch)
+            left = (f(1.0) - pull) ** steps
+            mine, first = own[slot[c]].reshape(-1), table.reshape(-1)
+            if pulled:
+                view = towards[c].reshape(-1)
+                for p in range(len(mine)):
+                    mine[p] = view[p] + left * (first[p] - view[p])
+            else:
+                for p in range(len(mine)):
+                    mine[p] = first[p]
         for t in range(n):
             for d in range(k):
                 C[t, d] = table[rows[t], d]
@@ -143,7 +163,6 @@ def _train(  # type: ignore[no-untyped-def]
             u[d] = user[i, d]
         theta = network[place[c]]
         state = rng.stream(seed, round_, keys[i], rng.SHUFFLE)
-        steps = 0
         for sweep in range(s.passes if size > 0 else 0):
             if size > s.batch:
                 for e in range(size - 1, 0, -1):
@@ -168,7 +187,6 @@ def _train(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
                 for a in range(distinct):
                     positive[active[a]], negative[active[a]] = f(0.0), f(0.0)
-                steps += 1
                 if sweep == 0:
                     losses[c] += loss
         losses[c] /= max(size, 1)
@@ -184,15 +202,6 @@ def _train(  # type: ignore[no-untyped-def]
                 cursor += 1
             up_indptr[c + 1] = cursor
         else:
-            left = (f(1.0) - pull) ** steps
-            mine, first = own[slot[c]].reshape(-1), table.reshape(-1)
-            if pulled:  # the whole table in one loop, and what she trained over it
-                view = towards[c].reshape(-1)
-                for p in range(len(mine)):
-                    mine[p] = view[p] + left * (first[p] - view[p])
-            else:
-                for p in range(len(mine)):
-                    mine[p] = first[p]
             for t in range(n):
                 j = rows[t]
                 for d in range(k):
@@ -239,14 +248,14 @@ def _score(users, tables, which, user, network, place, sizes, out):  # type: ign
     height = -k
     for layer in range(len(sizes)):
         height += sizes[layer]
-    acts = np.empty((height, min(m, 256)), np.float32)
+    acts = np.zeros((height, 256 + tiles.COLUMNS), np.float32)
     for row in range(len(users)):
         for first in range(0, m, 256):
             n = min(256, m - first)
             for a in range(n):
                 for d in range(k):
                     acts[d, a] = tables[which[row], first + a, d]
-            mlp.forward(network[place[row]], sizes, user[users[row]], acts, n)
+            mlp.forward(network[place[row]], sizes, user[users[row]], acts, _whole_tiles(n))
             for a in range(n):
                 out[row, first + a] = acts[height - 1, a]
 

@@ -1,6 +1,6 @@
 """Sums of arbitrary neighbours' tables, from tabulated sums of all subsets of a few users (the "four Russians").
 
-Users are taken five at a time: the 32 sums of their subsets are made once and looked up for everybody. A strip of 32
+Users are taken six at a time: the 64 sums of their subsets are made once and looked up for everybody. A strip of 16
 numbers of the tables is worked on at a time, so that the sums of a batch of groups stay in the first-level cache. The
 two inner operations are written for the compiler as additions of whole vectors: of loops it would have to find out each
 time that no two of their arrays overlap, and it gives up on so many. `python -m benchmarks neighbour_sums` has what
@@ -16,11 +16,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-_BITS = 5  # users of a group
+_BITS = 6  # users of a group
 _SUBSETS = 1 << _BITS
 _BATCH = 8  # groups that are looked up together: a total is loaded and stored once for them
-_STRIP = 32  # numbers of a table
-_STRIPS = 8  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
+_STRIP = 16  # numbers of a table
+_STRIPS = 4  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
 _LANES = 16  # float32 in a vector; on processors whose vectors are shorter the compiler takes several
 _BYTES = 4 * _LANES
 
@@ -38,7 +38,7 @@ def _vectors(builder: Any, row: Any) -> list[Any]:
     return [builder.bitcast(builder.gep(row, [ir.Constant(ir.IntType(64), first)]), kind) for first in firsts]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _add_strips(typing, sums, to, one, strips, other):  # type: ignore[no-untyped-def]
     """sums[to] = sums[one] + strips[other]."""
 
@@ -54,19 +54,19 @@ def _add_strips(typing, sums, to, one, strips, other):  # type: ignore[no-untype
     return types.void(sums, types.int64, types.int64, strips, types.int64), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _look_up(typing, totals, row, sums, codes, at):  # type: ignore[no-untyped-def]
-    """totals[row] += the sum over groups g of a batch of sums[g * _SUBSETS + codes[at, g]]."""
+    """totals[row] += the sum over a batch's groups g of the strip of `sums` that begins at its number codes[at, g]."""
 
     def build(context, builder, signature, given):  # type: ignore[no-untyped-def]
         whole = ir.IntType(64)
         outs = _vectors(builder, _row(context, builder, signature.args[0], given[0], given[1], _STRIP))
+        begin = context.make_array(signature.args[2])(context, builder, given[2]).data
         mine = _row(context, builder, signature.args[3], given[3], given[4], _BATCH)
         found = [builder.load(out, align=_BYTES) for out in outs]
         for group in range(_BATCH):
             code = builder.zext(builder.load(builder.gep(mine, [ir.Constant(whole, group)])), whole)
-            subset = builder.add(code, ir.Constant(whole, group * _SUBSETS))
-            parts = _vectors(builder, _row(context, builder, signature.args[2], given[2], subset, _STRIP))
+            parts = _vectors(builder, builder.gep(begin, [code]))
             found = [builder.fadd(a, builder.load(b, align=_BYTES)) for a, b in zip(found, parts, strict=True)]
         for value, out in zip(found, outs, strict=True):
             builder.store(value, out, align=_BYTES)
@@ -100,11 +100,13 @@ def add_up(linked, which, rows, columns, tables, out):  # type: ignore[no-untype
     count, together = len(linked), _BATCH * _BITS
     batches = (n + together - 1) // together
     padded = batches * together  # users beyond the last are zeros
-    codes = np.zeros((batches * count, _BATCH), np.uint8)
+    codes = np.zeros((batches * count, _BATCH), np.uint16)  # where the sum of a row's users of a group begins
+    for group in range(_BATCH):
+        codes[:, group] = group * _SUBSETS * _STRIP
     for c in range(count):
         for j in range(n):
             if linked[c, j]:
-                codes[j // together * count + c, j % together // _BITS] |= np.uint8(1 << (j % _BITS))
+                codes[j // together * count + c, j % together // _BITS] += np.uint16(_STRIP << (j % _BITS))
     sums, totals, strips = _strips(_BATCH * _SUBSETS), _strips(_STRIPS * count), _strips(_STRIPS * padded)
     for first in range(0, width, _STRIPS * _STRIP):
         _copy(strips, padded, tables, columns, first)
