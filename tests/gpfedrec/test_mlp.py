@@ -33,7 +33,7 @@ def _kernel(theta: np.ndarray, sizes: tuple[int, ...], head: np.ndarray, x: np.n
 
 
 @pytest.mark.parametrize(("sizes", "head"), SHAPES)
-@pytest.mark.parametrize("n", [1, 9, 40])
+@pytest.mark.parametrize("n", [1, 9, 40, 64])  # less than a tile, a tile and a rest, whole tiles
 def test_kernel_equals_reference(sizes: tuple[int, ...], head: int, n: int) -> None:
     theta, common, x = _case(sizes, head, n)
     delta = np.random.default_rng(1).normal(size=(n, sizes[-1])).astype(np.float32)
@@ -45,6 +45,16 @@ def test_kernel_equals_reference(sizes: tuple[int, ...], head: int, n: int) -> N
     np.testing.assert_allclose(grad, expected, rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(grad_x, grad_in[:, head:], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(grad_head, grad_in[:, :head].sum(0), rtol=2e-4, atol=5e-5)
+
+
+@pytest.mark.parametrize("n", [9, 16])
+def test_what_is_not_a_number_stays_so(n: int) -> None:
+    """A layer that made 0 of it would hide that training has diverged."""
+    sizes = (8, 6, 4, 1)
+    theta, common, x = _case(sizes, 4, n)
+    x[3, 1] = np.nan
+    z, *_ = _kernel(theta, sizes, common, x, np.ones((n, 1), np.float32))
+    assert np.isnan(z[3, 0]) and np.isfinite(np.delete(z, 3)).all()
 
 
 def test_gradients_equal_finite_differences() -> None:
