@@ -228,6 +228,35 @@ def test_two_seeds_have_a_deviation_and_fewer_do_not_replace_them(tiny: dict[str
     assert cell["values"]["HR@10"]["deviation"] == pytest.approx(np.std(cell["values"]["HR@10"]["seeds"], ddof=1))
 
 
+def test_a_stop_leaves_first_seeds_and_records_those_that_are_done(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"rows": ["FedRAP", "own"], "seeds": 2, "protocol": "clean"}
+    options = asked | {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1}
+    ended = 0
+
+    def stop_after_three(self: Any, event: Any) -> None:
+        nonlocal ended
+        ended += event.kind == "done"
+        if ended == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(module._Progress, "heard", stop_after_three)
+        with pytest.raises(CoterieError, match="the same command goes on"):
+            reproduce("fedrap", **options)
+    cells = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
+    assert sorted(one["seeds"] for one in cells) == [[0], [0, 1]]  # no row waits for another's second seed
+
+    reproduce(
+        "fedrap", **options | {"cache": tmp_path / "elsewhere"}, add_seeds=True
+    )  # the cache is gone: one run is left
+    assert len(list((tmp_path / "elsewhere").glob("*/summary.json"))) == 1
+    assert [one["seeds"] for one in json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]] == [
+        [0, 1]
+    ] * 2
+
+
 def test_a_candidate_is_chosen_by_the_first_seed_and_only_it_has_the_others(
     tiny: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -181,8 +181,8 @@ class _Work:
     def best(self, cell: Cell) -> int:
         """Which candidate is on record, or whose first seed is best on validation."""
         on_record = candidate_on_record(cell, self._on_record(cell))
-        if on_record is not None:
-            return on_record
+        if on_record is not None or len(cell.specs) == 1:
+            return on_record or 0
         return max(range(len(cell.specs)), key=lambda one: validation(self.place(cell.specs[one][0])))
 
     def _on_record(self, cell: Cell) -> dict[str, Any] | None:
@@ -197,8 +197,9 @@ class _Work:
             while True:
                 todo = {place: job for place, job in self._missing(self._all()).items() if place not in tried}
                 known = len({self.place(one) for cell in self._all() for one in self.needs(cell)}) - len(todo)
-                cheap_first = sorted(todo.values(), key=lambda one: one[1])
-                jobs, costs = [job for job, _ in cheap_first], [cost for _, cost in cheap_first]
+                # every row's first seed before anybody's second, and cheap ones first: a stop leaves an even record
+                in_turn = sorted(todo.values(), key=lambda one: (one[0].spec.seed, one[1]))
+                jobs, costs = [job for job, _ in in_turn], [cost for _, cost in in_turn]
                 progress = _Progress(jobs, costs, sum(self._later(self._all())), at_once, self.quiet)
                 if jobs or not tried:
                     progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
@@ -294,13 +295,15 @@ class _Work:
         return {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}, record["figures"]
 
     def _measured(self, cell: Cell, entry: dict[str, Any]) -> dict[str, Any] | None:
-        """What is to go on record; None where a run is missing or nothing is new."""
-        needed = self.needs(cell)
-        places = [self.place(spec) for spec in needed]
-        if not needed or not all(finished(one) for one in places):
+        """What is to go on record, of the seeds that are done; None if nothing is new or a setting still to be chosen."""
+        before = self._on_record(cell)
+        if before is None and self._open(cell):
             return None
-        best, before = self.best(cell), self._on_record(cell)
-        runs = {spec.seed: self.place(spec) for spec in cell.specs[best] if spec in needed}
+        done = [spec for spec in self.needs(cell) if finished(self.place(spec))]
+        places, best = [self.place(spec) for spec in done], self.best(cell)
+        runs = {spec.seed: self.place(spec) for spec in cell.specs[best] if spec in done}
+        if not runs:
+            return None
         others = [one for one in places if one not in runs.values()]
         reused = sum(one.parent != self.cache for one in places)
         return measured(cell, entry, best, runs, others, reused, before)
