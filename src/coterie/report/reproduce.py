@@ -295,7 +295,7 @@ class _Work:
         return {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}, record["figures"]
 
     def _measured(self, cell: Cell, entry: dict[str, Any]) -> dict[str, Any] | None:
-        """What is to go on record, of the seeds that are done; None if nothing is new or a setting still to be chosen."""
+        """What goes on record of the seeds that are done; None if nothing is new or settings are still to be chosen."""
         before = self._on_record(cell)
         if before is None and self._open(cell):
             return None
