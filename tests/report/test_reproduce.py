@@ -218,14 +218,29 @@ def test_runs_made_elsewhere_are_taken_where_they_answer_the_question_and_marked
 
 def test_two_seeds_have_a_deviation_and_fewer_do_not_replace_them(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["entries"] = tiny["entries"][:1]
-    tiny["entries"][0]["rows"] = tiny["entries"][0]["rows"][2:]
-    tiny["headline"]["metric"], tiny["own"] = "HR@10", "own"
+    tiny["entries"][0]["rows"] = tiny["entries"][0]["rows"][:1]
     options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1, "protocol": "clean"}
     reproduce("fedrap", seeds=2, **options)
     reproduce("fedrap", seeds=1, **options)
     (cell,) = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
     assert cell["seeds"] == [0, 1] and cell["values"]["HR@10"]["over"] == "seeds"
     assert cell["values"]["HR@10"]["deviation"] == pytest.approx(np.std(cell["values"]["HR@10"]["seeds"], ddof=1))
+
+
+def test_seeds_that_all_give_the_same_say_nothing_about_chance(tiny: dict[str, Any], tmp_path: Path) -> None:
+    """MostPop among all items: an interval of no width over five equal seeds would promise what nobody measured."""
+    table = tiny["entries"][0]
+    table |= {"kind": "full", "metrics": ["HR@10", "Coverage@10"], "rows": table["rows"][2:]}
+    options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1, "protocol": "clean", "rows": ["own"]}
+    found = []
+    for seeds in (1, 2):
+        reproduce("fedrap", seeds=seeds, **options)
+        found += json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
+    one, two = (cell["values"]["HR@10"] for cell in found)
+    assert (
+        two == one | {"seeds": one["seeds"] * 2} and two["over"] == "users" and two["low"] < two["mean"] < two["high"]
+    )
+    assert "low" not in found[1]["values"]["Coverage@10"]  # a figure of all people together, and of no draw
 
 
 def test_a_stop_leaves_first_seeds_and_records_those_that_are_done(

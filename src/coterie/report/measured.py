@@ -80,7 +80,7 @@ def measured(
             key, scale = "Coverage@10", float(summaries[0]["data"]["items"])  # those the protocol kept
         values = [one[part]["test"][kind][key] * scale for one in summaries]
         values = [*(earlier["values"][metric]["seeds"] if earlier else []), *values]
-        one_run = next(iter(runs.values())) if len(values) == 1 and not entry.get("last") else None
+        one_run = None if entry.get("last") else next(iter(runs.values()))
         found["values"][metric] = _figure(values, one_run, f"test.{kind}.{metric}", scale)
     if "best_test" in summaries[0]:  # what the released code would have picked
         found["best_test"] = {
@@ -98,9 +98,9 @@ def _mean_with(values: Sequence[float], before: Mapping[str, Any] | None, metric
 
 
 def _figure(values: list[float], one_run: Path | None, column: str, scale: float) -> dict[str, Any]:
-    """Mean over seeds with an interval: Student's t over seeds, or, of one run, the bootstrap over users."""
+    """Mean over seeds with an interval: Student's t over seeds; where those agree, or there is one, over users."""
     found: dict[str, Any] = {"mean": float(np.mean(values)), "seeds": values}
-    if len(values) > 1:
+    if len(set(values)) > 1:
         spread = over_seeds(values)
         return found | {"deviation": spread.deviation, "low": spread.low, "high": spread.high, "over": "seeds"}
     if one_run is None:

@@ -29,7 +29,8 @@ def page(paper: Mapping[str, Any], records: Mapping[str, Any]) -> str:
         f"# {paper['source']}", "",
         f"Made by `coterie reproduce {paper['name']}` from the JSON files beside it, and made again by "
         f"`coterie reproduce {paper['name']} --pages`. Figures are in % where the paper's are. An interval in brackets "
-        "is 95 %: over seeds (Student's t) where there are several, over users (bootstrap) where there is one.", "",
+        "is 95 %: over seeds (Student's t) where there are several, over users (bootstrap) where there is one or where "
+        "all seeds give the same.", "",
         *_protocols(paper), "",
     ]  # fmt: skip
     for name, record in records.items():
