@@ -229,7 +229,7 @@ def test_two_seeds_have_a_deviation_and_fewer_do_not_replace_them(tiny: dict[str
 
 def test_seeds_that_all_give_the_same_say_nothing_about_chance(tiny: dict[str, Any], tmp_path: Path) -> None:
     """MostPop among all items: an interval of no width over five equal seeds would promise what nobody measured."""
-    table = tiny["entries"][0]
+    table, tiny["own"] = tiny["entries"][0], "own"
     table |= {"kind": "full", "metrics": ["HR@10", "Coverage@10"], "rows": table["rows"][2:]}
     options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1, "protocol": "clean", "rows": ["own"]}
     found = []
