@@ -7,7 +7,8 @@ the base is copied or changed: its client step, its score and its client state a
 what this replaces.
 
 Zhang et al.: GPFedRec, KDD 2024, section 5.5 and Table 5, which name the idea; how a base without a pull towards r_i
-takes it in is not said there. Starting from it is our reading.
+takes it in is not said there. Starting from it (`towards=1`) is our reading, and what Table 5 has here; half way to it
+is what validation chose under the clean protocol (papers/defaults/graphagg.json).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class GraphAgg(Federated):
     base: Literal["fedmf", "fedrecon", "pfedrec"] = "pfedrec"  # the system whose aggregation is replaced
     base_behaviour: str = "as_released"  # of the base
     base_settings: str = ""  # of the base: field=value,field=value
-    towards: float = 1.0  # where a client's table starts: at the shared one (0), at her neighbours' view (1), between
+    towards: float = 0.5  # where a client's table starts: at the shared one (0), at her neighbours' view (1), between
     boost: float = 1.0  # movements are multiplied by this: bases whose server adds them up have small ones
     similarity: Similarity = "cosine"  # of uploads
     gamma: float = 1.0  # neighbours are those more alike than gamma times the mean
