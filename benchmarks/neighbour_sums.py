@@ -1,7 +1,7 @@
 """Sums over neighbours: prefix sums with exceptions, and looked-up subset sums, against the matrix product.
 
 943 people, 1,682 items, width 32. Each person's neighbours are the first so many of one order but for a number of
-exceptions; `exceptions` has CPU-seconds of the three ways by that number. add_up takes prefix sums up to a twelfth.
+exceptions; `exceptions` has CPU-seconds of the three ways by that number. add_up takes prefix sums up to an eighth.
 """
 
 from __future__ import annotations

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from coterie.algorithms import make, mlp
-from coterie.algorithms.interface import Collected, Download, History
+from coterie.algorithms.interface import Collected, Download, History, Upload
 from coterie.algorithms.negatives import draw
-from coterie.algorithms.noise import laplace
+from coterie.algorithms.noise import _log, laplace
 from coterie.engine.simulate import Diverged, State, simulate, start
 from coterie.errors import CoterieError
 from tests.worlds import checkerboard, random_history
@@ -236,6 +237,29 @@ def test_noise_is_laplace_and_only_on_the_upload() -> None:
     again = laplace(sent[0], 0.3, history.keys, 0, 1)
     np.testing.assert_array_equal(again, sent[1].values)
     assert (laplace(sent[0], 0.3, history.keys, 0, 2) != again).mean() > 0.99
+
+
+def test_noise_has_laplaces_distribution_into_its_tails() -> None:
+    people, numbers = 40, 50_000
+    rows = np.tile(np.arange(numbers // 10, dtype=np.int32), people)
+    silent = Upload(
+        np.arange(people + 1) * len(rows) // people,
+        rows,
+        np.zeros((len(rows), 10), np.float32),
+        np.empty((people, 0), np.float32),
+    )
+    found = laplace(silent, 2.0, np.arange(people, dtype=np.uint64), 3, 1).reshape(people, -1) / 2
+    assert stats.kstest(found[0].astype(float), "laplace").pvalue > 0.001
+    for far in (0.001, 0.5, 3.0, 8.0, 10.0):  # beyond 10: about 90 of two million
+        share, wanted = (np.abs(found) > far).mean(), np.exp(-far)
+        assert abs(share - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / found.size)
+    assert abs(np.corrcoef(found[:2])[0, 1]) < 0.02  # two people's noise has nothing to do with each other
+
+
+def test_the_logarithm_that_noise_is_made_of() -> None:
+    x = np.concatenate([np.logspace(-9.6, 0, 5000), 1 - np.logspace(-7, -1, 500)]).astype(np.float32)
+    found = np.array([_log(one) for one in x])
+    np.testing.assert_allclose(found, np.log(x.astype(float)), rtol=4e-7, atol=1e-7)
 
 
 def test_the_storage_saving_mode_holds_sends_and_ranks_a_part() -> None:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 import numpy as np
 
 from coterie import rng
-from coterie.algorithms import graph, mlp, ncf, negatives
+from coterie.algorithms import graph, memory, mlp, ncf, negatives
 from coterie.algorithms.graph import Graph, Normalise, Rules, Similarity
 from coterie.algorithms.graph_sources import Source, fixed_graph
 from coterie.algorithms.interface import Collected, Download, Federated, History, Report, Upload
@@ -182,7 +182,7 @@ class GPFedRec(Federated):
         )  # fmt: skip
         tables, slot = clients.own, ids
         if not self.keeps:
-            tables, slot = np.empty((len(ids), m, self.dim), np.float32), np.arange(len(ids))
+            tables, slot = memory.empty(len(ids), m, self.dim), np.arange(len(ids))
         towards = download.own if self.reg > 0 else None
         _, report = ncf.train(
             ids, history, drawn, download.table, towards, clients.user, clients.network, ids, tables, slot,

@@ -13,9 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from coterie.algorithms import subset_sums
+from coterie.algorithms import memory, subset_sums
 
-_STRAY = 12  # a row goes by prefix sums if at most one user in so many is an exception
+_STRAY = (
+    8  # a row goes by prefix sums if at most one user in so many is an exception: tabulating pays for many rows only
+)
 _WIDE = 512  # numbers of a table that prefix sums are worked on at a time
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
@@ -29,7 +31,7 @@ def add_up(
     tables: np.ndarray, linked: np.ndarray, rows: np.ndarray, columns: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
     """float32[c, m, w]: the weighted sums of each row's neighbours' tables; `order` is the whole graph's."""
-    out = np.empty((len(linked), *tables.shape[1:]), np.float32)
+    out = memory.empty(len(linked), *tables.shape[1:])
     flat, sums = tables.reshape(len(tables), -1), out.reshape(len(linked), -1)
     cut, indptr, strays = _steps(linked, order)
     near = np.diff(indptr) <= len(order) // _STRAY

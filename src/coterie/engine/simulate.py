@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coterie import rng
+from coterie.algorithms import memory
 from coterie.algorithms.interface import Central, Collected, Download, Federated, History, Report, Sum, Upload
 from coterie.algorithms.server import Refused, add, empty_sum, merge
 from coterie.errors import CoterieError
@@ -104,7 +106,7 @@ def simulate(
     if isinstance(algorithm, Central):
         yield from _central(algorithm, history, state, rounds, seed, observe)
         return
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads) as pool, _memory_released():
         for number in rounds:
             began = time.perf_counter()
             plan = algorithm.plan(history, size, seed, number) if channel.draw is None else None
@@ -124,8 +126,17 @@ def simulate(
             )
             server = state.server if received is None else _server_step(algorithm, state.server, received, number)
             state = State(server, state.clients)
-            loss = _mean_loss(losses, examples, number)
-            yield Round(number, state, loss, len(ids), up, down, time.perf_counter() - began, _touched(received))
+            loss, touched = _mean_loss(losses, examples, number), _touched(received)
+            del received  # so that the next round finds its memory free
+            yield Round(number, state, loss, len(ids), up, down, time.perf_counter() - began, touched)
+
+
+@contextmanager
+def _memory_released() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        memory.release()
 
 
 def _server_step(algorithm: Federated, server: Any, received: Any, number: int) -> Any:
