@@ -131,6 +131,8 @@ def test_chunks_do_not_depend_on_threads_and_stay_small() -> None:
     assert ranks_module._chunk_length(6040, 3706) == 378
     assert ranks_module._chunk_length(10**6, 10**6) * 4 * 10**6 <= 64 << 20
     assert ranks_module._chunk_length(1, 10**9) == 1
+    assert ranks_module._chunk_length(943, 1682, together=512) == 512  # where a call has a cost of its own
+    assert ranks_module._chunk_length(10**6, 10**6, together=512) * 4 * 10**6 <= 64 << 20
 
 
 scores_rows = st.lists(st.integers(-20, 20), min_size=2, max_size=40)

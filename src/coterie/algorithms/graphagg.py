@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 
-from coterie.algorithms import graph
+from coterie.algorithms import graph, memory
 from coterie.algorithms.graph import Graph, Normalise, Rules, Similarity
 from coterie.algorithms.interface import Collected, Download, Federated, History, Report, Upload
 from coterie.errors import CoterieError
@@ -74,6 +74,7 @@ class GraphAgg(Federated):
     collects: ClassVar[bool] = True
     pieces: ClassVar[int] = 2
     most_in_chunk: ClassVar[int] = 512  # making views has a cost for each chunk, whatever its size
+    scored_together: ClassVar[int] = 512
     home: ClassVar[str] = "gpfedrec"
     behaviours: ClassVar[dict[str, dict[str, Any]]] = {"coterie": {}}
 
@@ -145,7 +146,8 @@ class GraphAgg(Federated):
     ) -> tuple[Upload, Report]:
         if download.own is None:
             raise CoterieError("graphagg's client step needs a table for each client, and the download has none")
-        tables, reports = download.own.copy(), []
+        tables, reports = memory.empty(*download.own.shape), []
+        tables[:] = download.own
         for c in range(len(ids)):
             alone = download._replace(table=download.own[c], own=None)
             upload, report = self.system.client_step(clients.base, ids[c : c + 1], history, alone, round_, seed)

@@ -130,19 +130,22 @@ def _scored(score: Score, users: np.ndarray, n_items: int) -> np.ndarray:
     return np.ascontiguousarray(scores, kind)
 
 
-def _chunk_length(users: int, n_items: int) -> int:
+def _chunk_length(users: int, n_items: int, together: int = 0) -> int:
     # A function of the sizes alone: with the number of threads in it, a matrix product over other chunks could round
     # differently, and the ranks would depend on the machine.
     fits = max(1, CHUNK_BYTES // (4 * max(1, n_items)))
-    return min(fits, max(MIN_CHUNK, -(-users // CHUNKS)))
+    return min(fits, max(MIN_CHUNK, -(-users // CHUNKS), together))
 
 
-def rank(score: Score, users: np.ndarray, n_items: int, tasks: Sequence[Task], threads: int = 1) -> list[Ranks]:
+def rank(
+    score: Score, users: np.ndarray, n_items: int, tasks: Sequence[Task], threads: int = 1, together: int = 0
+) -> list[Ranks]:
     """Rank the held-out items of `users` for every task in one pass, so that each score row is computed once.
 
     A held-out item ranks last among equal scores; a score that is not finite ranks last; a held-out item is ranked
     even where an excluded list names it. Several held-out items of a user that are equal follow each other.
     Users without held-out items in a task are left out of its result.
+    `together`: score at least so many users in one call, where a call has a cost of its own.
     The result does not depend on `threads`. Memory: about 64 MB of scores for each thread.
 
     Example:
@@ -150,7 +153,7 @@ def rank(score: Score, users: np.ndarray, n_items: int, tasks: Sequence[Task], t
     """
     users = np.ascontiguousarray(users, np.int32)
     work = [_prepare(task, users, n_items) for task in tasks]
-    length = _chunk_length(len(users), n_items)
+    length = _chunk_length(len(users), n_items, together)
 
     def one_chunk(start: int) -> list[int]:
         end = min(start + length, len(users))

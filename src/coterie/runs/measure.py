@@ -41,7 +41,8 @@ def measure(
         return found
 
     who = prepared.users if users is None else users
-    found = rank(score, who, prepared.data.n_items, tasks(prepared), threads)
+    together = getattr(algorithm, "scored_together", 0)
+    found = rank(score, who, prepared.data.n_items, tasks(prepared), threads, together)
     popularity = np.bincount(prepared.history.items, minlength=prepared.data.n_items)
     metrics: dict[str, dict[str, dict[str, float]]] = {"validation": {}, "test": {}}
     values: dict[str, np.ndarray] = {"user": who}
