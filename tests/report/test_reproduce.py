@@ -16,7 +16,7 @@ from coterie.errors import CoterieError
 from coterie.protocol import resolve
 from coterie.report import plan
 from coterie.report import reproduce as module
-from coterie.report.pages import _drawing, page, sentence, write_page
+from coterie.report.pages import _drawing, page, sentence, sentences, write_page
 from coterie.report.plan import PAPERS, cells, chosen_entries, label, part_of, read_paper, with_rows, write_part
 from coterie.report.reproduce import outlook, reproduce
 from coterie.report.sweep_display import Remaining
@@ -364,6 +364,29 @@ def test_the_sentence_names_the_difference() -> None:
         "it is no lower where held-out items do not shape the negatives."
     )
     assert sentence(entry, row, "ml-100k", {}, "HR@10") is None
+
+
+def test_a_long_table_has_a_sentence_for_each_kind_of_row() -> None:
+    names = ["BA graph, 10 % of pairs", "BA graph, 20 % of pairs", "WS graph, 10 % of pairs", "WS graph, 20 % of pairs"]
+    rows = [{"system": one, "published": {"ml-100k": [{"value": 70.0 + k}]}} for k, one in enumerate(names)]
+    entry = {"id": "table 7", "metrics": ["HR@10"], "percent": True, "rows": rows}
+
+    def cell(mean: float) -> dict[str, Any]:
+        return {"values": {"HR@10": {"mean": mean}}}
+
+    found = {
+        ("table 7", names[0], "paper"): cell(60.0), ("table 7", names[0], "clean"): cell(50.0),
+        ("table 7", names[1], "paper"): cell(70.0), ("table 7", names[1], "clean"): cell(54.0),
+        ("table 7", names[2], "paper"): cell(66.0), ("table 7", names[2], "clean"): cell(66.0),
+        ("table 7", names[3], "paper"): cell(90.0),  # measured under one protocol only: not counted
+    }  # fmt: skip
+    assert list(sentences(entry, "ml-100k", found, "HR@10")) == [
+        "BA graph on ml-100k, mean HR@10 of 2 rows: published 70.50, ours 65.0 (60.0 to 70.0) under the paper's "
+        "protocol, 52.0 (50.0 to 54.0) clean: 13.0 points, 20% of the figure, go where held-out items no longer shape "
+        "the negatives.",
+        "WS graph on ml-100k, mean HR@10 of 1 row: published 72.00, ours 66.0 (66.0 to 66.0) under the paper's "
+        "protocol, 66.0 (66.0 to 66.0) clean: it is no lower where held-out items do not shape the negatives.",
+    ]
 
 
 @pytest.mark.parametrize("name", PAPERS)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from coterie.report.plan import label
 
 Key = tuple[str, str, str]
 _NOT = "not run"
+_MANY = 20  # a table with more rows has one sentence for all rows of a kind (their names up to the comma)
 
 
 def write_page(paper: Mapping[str, Any], out: Path) -> Path:
@@ -127,18 +129,44 @@ def sentence(
     form = _form(entry, metric)
     told = "" if printed is None else f"published {_printed(entry, metric, printed['value'])}, "
     told = f"{label(row)} on {name}, {metric}: {told}ours {form(under)} under the paper's protocol, {form(clean)} clean"
-    unit = " points" if entry["percent"] else ""
-    gap = under - clean
     if not leak:
         if printed is None:
             return f"{told}: nothing held out leaks in this paper."
         far = under - printed["value"]
         side = "above" if far > 0 else "below"
         return f"{told}: nothing held out leaks in this paper; ours is {form(abs(far))} {side} the published figure."
+    return f"{told}: {_lost(entry, metric, under, clean)}"
+
+
+def sentences(
+    entry: Mapping[str, Any], name: str, found: Mapping[Key, Mapping[str, Any]], metric: str
+) -> Iterator[str]:
+    """The difference in words for each kind of row in a long table, over the rows measured under both protocols."""
+    form = _form(entry, metric)
+    kinds: dict[str, list[tuple[float, float, float]]] = {}
+    for row in entry["rows"]:
+        under, clean = (_value(found.get((entry["id"], label(row), one)), metric) for one in ("paper", "clean"))
+        published = row.get("published", {}).get(name)
+        if under is not None and clean is not None and published:
+            printed = published[entry["metrics"].index(metric)]["value"]
+            kinds.setdefault(label(row).partition(",")[0], []).append((printed, under["mean"], clean["mean"]))
+    for kind, rows in kinds.items():
+        printed, under, clean = (mean(one) for one in zip(*rows, strict=True))
+        (low, high), (least, most) = ((form(min(one)), form(max(one))) for one in list(zip(*rows, strict=True))[1:])
+        yield (
+            f"{kind} on {name}, mean {metric} of {len(rows)} row{'' if len(rows) == 1 else 's'}: published "
+            f"{_printed(entry, metric, printed)}, ours {form(under)} ({low} to {high}) under the paper's protocol, "
+            f"{form(clean)} ({least} to {most}) clean: {_lost(entry, metric, under, clean)}"
+        )
+
+
+def _lost(entry: Mapping[str, Any], metric: str, under: float, clean: float) -> str:
+    gap = under - clean
     if gap <= 0:
-        return f"{told}: it is no lower where held-out items do not shape the negatives."
+        return "it is no lower where held-out items do not shape the negatives."
+    unit = " points" if entry["percent"] else ""
     share = f", {gap / under:.0%} of the figure," if under > 0 else ""
-    return f"{told}: {form(gap)}{unit}{share} go where held-out items no longer shape the negatives."
+    return f"{_form(entry, metric)(gap)}{unit}{share} go where held-out items no longer shape the negatives."
 
 
 def _table(
@@ -168,10 +196,13 @@ def _table(
         lines += ["Test figures of the last round.", ""]
     if "note" in entry:
         lines += [entry["note"], ""]
-    for row in entry["rows"]:
-        if row.get("published", {}).get(name) and row["system"] != paper["own"]:
-            told = sentence(entry, row, name, found, metrics[0], leak=paper["name"] != "federank")
-            lines += [f"- {told}"] if told else []
+    leak = paper["name"] != "federank"
+    if leak and len(entry["rows"]) > _MANY:
+        lines += [f"- {told}" for told in sentences(entry, name, found, metrics[0])]
+    else:
+        others = [row for row in entry["rows"] if row.get("published", {}).get(name) and row["system"] != paper["own"]]
+        each = (sentence(entry, row, name, found, metrics[0], leak) for row in others)
+        lines += [f"- {told}" for told in each if told]
     for row in entry["rows"]:
         for protocol in ("paper", "clean"):
             one = found.get((entry["id"], label(row), protocol))
