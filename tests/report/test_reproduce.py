@@ -346,12 +346,13 @@ def test_collecting_runs_nothing_and_says_so(tiny: dict[str, Any], tmp_path: Pat
     assert "Not run." in (tmp_path / "out" / "README.md").read_text()
 
 
+def cell(mean: float) -> dict[str, Any]:
+    return {"values": {"HR@10": {"mean": mean}}}
+
+
 def test_the_sentence_names_the_difference() -> None:
     entry = {"id": "table 3", "metrics": ["HR@10"], "percent": True}
     row = {"system": "FedRAP", "published": {"ml-100k": [{"value": 97.09}]}}
-
-    def cell(mean: float) -> dict[str, Any]:
-        return {"values": {"HR@10": {"mean": mean}}}
 
     found = {("table 3", "FedRAP", "paper"): cell(100.0), ("table 3", "FedRAP", "clean"): cell(25.0)}
     told = sentence(entry, row, "ml-100k", found, "HR@10")
@@ -370,9 +371,6 @@ def test_a_long_table_has_a_sentence_for_each_kind_of_row() -> None:
     names = ["BA graph, 10 % of pairs", "BA graph, 20 % of pairs", "WS graph, 10 % of pairs", "WS graph, 20 % of pairs"]
     rows = [{"system": one, "published": {"ml-100k": [{"value": 70.0 + k}]}} for k, one in enumerate(names)]
     entry = {"id": "table 7", "metrics": ["HR@10"], "percent": True, "rows": rows}
-
-    def cell(mean: float) -> dict[str, Any]:
-        return {"values": {"HR@10": {"mean": mean}}}
 
     found = {
         ("table 7", names[0], "paper"): cell(60.0), ("table 7", names[0], "clean"): cell(50.0),

@@ -145,17 +145,18 @@ def sentences(
     form = _form(entry, metric)
     kinds: dict[str, list[tuple[float, float, float]]] = {}
     for row in entry["rows"]:
-        under, clean = (_value(found.get((entry["id"], label(row), one)), metric) for one in ("paper", "clean"))
-        published = row.get("published", {}).get(name)
-        if under is not None and clean is not None and published:
-            printed = published[entry["metrics"].index(metric)]["value"]
-            kinds.setdefault(label(row).partition(",")[0], []).append((printed, under["mean"], clean["mean"]))
+        ours = [_value(found.get((entry["id"], label(row), protocol)), metric) for protocol in ("paper", "clean")]
+        printed = row.get("published", {}).get(name)
+        if ours[0] is not None and ours[1] is not None and printed:
+            figures = (printed[entry["metrics"].index(metric)]["value"], ours[0]["mean"], ours[1]["mean"])
+            kinds.setdefault(label(row).partition(",")[0], []).append(figures)
     for kind, rows in kinds.items():
-        printed, under, clean = (mean(one) for one in zip(*rows, strict=True))
-        (low, high), (least, most) = ((form(min(one)), form(max(one))) for one in list(zip(*rows, strict=True))[1:])
+        columns = list(zip(*rows, strict=True))
+        published, under, clean = (mean(one) for one in columns)
+        (low, high), (least, most) = ((form(min(one)), form(max(one))) for one in columns[1:])
         yield (
             f"{kind} on {name}, mean {metric} of {len(rows)} row{'' if len(rows) == 1 else 's'}: published "
-            f"{_printed(entry, metric, printed)}, ours {form(under)} ({low} to {high}) under the paper's protocol, "
+            f"{_printed(entry, metric, published)}, ours {form(under)} ({low} to {high}) under the paper's protocol, "
             f"{form(clean)} ({least} to {most}) clean: {_lost(entry, metric, under, clean)}"
         )
 
