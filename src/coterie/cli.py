@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -307,10 +308,20 @@ def _cohort(text: str) -> float | int:
         ) from None
 
 
+def _as_ctrl_c(number: int, frame: Any) -> None:
+    """What a scheduler, a container or `timeout` sends is met as Ctrl-C is: the round is finished and kept.
+
+    Ctrl-C itself may be switched off, as it is for jobs that a script starts in the background.
+    """
+    ctrl_c = signal.getsignal(signal.SIGINT)
+    (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(number, frame)
+
+
 def main() -> None:
     """Entry point: errors that the reader can mend are printed without a traceback."""
     from coterie.errors import CoterieError
 
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
         app()
     except CoterieError as problem:

@@ -67,6 +67,28 @@ def test_kill_minus_nine_and_resume_give_the_same_model(tmp_path: Path) -> None:
     _same_after(tmp_path, kills=5, seed=1)
 
 
+@pytest.mark.parametrize("ignores_ctrl_c", [False, True], ids=["in a terminal", "in the background"])
+def test_told_to_end_it_finishes_the_round_and_keeps_it(tmp_path: Path, ignores_ctrl_c: bool) -> None:
+    """SIGTERM, from a scheduler or a container: no checkpoint would be due before round 5000."""
+    where = ["--threads", "1", "--quiet", "--out", str(tmp_path / "run")]
+    words = [*COMMAND, *RUN[:5], "--rounds", "5000", "--checkpoint-every", "5000", "--evaluate-every", "5000", *where]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignores_ctrl_c else None
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        if ignores_ctrl_c:
+            signal.signal(signal.SIGINT, before)
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    began = time.monotonic()
+    while process.poll() is None and not (rounds.exists() and rounds.stat().st_size) and time.monotonic() - began < 120:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    done = len(rounds.read_text().splitlines())
+    assert process.returncode == 2 and f"stopped after round {done} of 5000; `coterie resume" in said, said
+    assert [one.name for one in (tmp_path / "run" / "checkpoints").glob("round-*")] == [f"round-{done:06d}"]
+
+
 @pytest.mark.slow
 def test_fifty_kills_and_resumes_give_the_same_model(tmp_path: Path) -> None:
     _same_after(tmp_path, kills=50, seed=2)
