@@ -18,4 +18,6 @@ def real_data() -> Path:
     folder = os.environ.get("COTERIE_DATA")
     if not folder:
         pytest.skip("COTERIE_DATA is not set: `coterie data fetch` brings the named data sets")
+    if not Path(folder).is_dir():
+        pytest.skip(f"COTERIE_DATA is {folder}, which is no folder")
     return Path(folder)
