@@ -176,7 +176,7 @@ def test_the_checkerboard_is_learnt(name: str) -> None:
         )
 
     # The world is tiny, so a round is few steps for systems that go by batches: some may take longer than by default.
-    # Others (MetaMF) have it by round 40 and overfit by 100; a run, too, looks every few rounds and keeps the best.
+    # Others (MetaMF) have it by round 40 and may lose it again; a run, too, looks every few rounds and keeps the best.
     state, found = start(algorithm, history, 0), 0.0
     every_so_many = max(1, algorithm.default_rounds // 5)
     for one in simulate(algorithm, history, state, range(1, 8 * algorithm.default_rounds + 1), 0, threads=2):
