@@ -118,11 +118,21 @@ def test_a_later_upload_replaces_only_its_sender() -> None:
     assert (made.uploads[11, 0] == 1).all() and (made.uploads[11, 1:] == 9).all()
 
 
-def test_an_upload_that_is_not_finite_is_refused() -> None:
+def test_where_one_upload_is_not_finite_nothing_of_the_round_is_taken_in() -> None:
     tables = _tables()
     tables[3, 1, 2] = np.nan
     with pytest.raises(Refused):
         _uploaded(tables)
+    made = _uploaded(_tables(seed=1))
+    before = made.uploads.copy()
+    w = tables.shape[2]
+    fine, bad = (
+        Upload(np.array([0, 1]), np.array([4], np.int32), np.full((1, w), value, np.float32), np.empty((1, 0)))
+        for value in (1.0, np.inf)
+    )
+    with pytest.raises(Refused, match="nothing of this round"):
+        graph.receive(made, Collected([np.array([2]), np.array([5])], [fine, bad]), lambda ids: before[ids])
+    np.testing.assert_array_equal(made.uploads, before)
 
 
 def test_most_alike_sampled_and_partial_graphs() -> None:

@@ -82,12 +82,13 @@ def receive(graph: Graph, received: Collected, elsewhere: Callable[[np.ndarray],
     """Put uploads in their place. Where clients sent only some rows, `elsewhere(ids)` has the others."""
     n_items, width = graph.uploads.shape[1:]
     largest = float(np.sqrt(np.finfo(np.float32).max / max(n_items * width, 1)))  # of tables whose products are finite
-    for ids, upload in zip(received.ids, received.uploads, strict=True):
+    for upload in received.uploads:  # all of them, before any is taken in
         if not (upload.values.max(initial=0.0) <= largest and upload.values.min(initial=0.0) >= -largest):  # or NaN
             raise Refused(
                 f"an upload holds numbers that are not finite or above {largest:.3g}; nothing of this round was taken "
                 "in (if it was training that diverged: lower the rates, lr_item first)"
             )
+    for ids, upload in zip(received.ids, received.uploads, strict=True):
         whole = len(upload.rows) == len(ids) * n_items
         if whole:
             tables = upload.values.reshape(len(ids), n_items, width)
