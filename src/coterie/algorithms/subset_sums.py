@@ -1,10 +1,11 @@
 """Sums of arbitrary neighbours' tables, from tabulated sums of all subsets of a few users (the "four Russians").
 
-Users are taken six at a time: the 64 sums of their subsets are made once and looked up for everybody. A strip of 16
-numbers of the tables is worked on at a time, so that the sums of a batch of groups stay in the first-level cache. The
-two inner operations are written for the compiler as additions of whole vectors: of loops it would have to find out each
-time that no two of their arrays overlap, and it gives up on so many. `python -m benchmarks neighbour_sums` has what
-this costs beside a matrix product.
+Users are taken six at a time: the 64 sums of their subsets are made once and looked up for everybody. A strip of 32
+numbers of the tables is worked on at a time, so that the sums of a batch of groups stay in the caches next to the
+processor. The inner operations are written for the compiler as operations on whole vectors: of loops it would have to
+find out each time that no two of their arrays overlap, and it gives up on so many. Sums are added group by group in
+the order of the users, whatever the sizes of strips and batches. `python -m benchmarks neighbour_sums` has what this
+costs beside a matrix product.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from numba.extending import intrinsic
 _BITS = 6  # users of a group
 _SUBSETS = 1 << _BITS
 _BATCH = 8  # groups that are looked up together: a total is loaded and stored once for them
-_STRIP = 16  # numbers of a table
-_STRIPS = 4  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
+_STRIP = 32  # numbers of a table
+_STRIPS = 2  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
 _LANES = 16  # float32 in a vector; on processors whose vectors are shorter the compiler takes several
 _BYTES = 4 * _LANES
 
@@ -83,14 +84,37 @@ def _strips(count):  # type: ignore[no-untyped-def]
     return room[skipped : skipped + count * _STRIP].reshape(count, _STRIP)
 
 
+@intrinsic
+def _scale_strip(typing, to, at, given, begin, weight):  # type: ignore[no-untyped-def]
+    """A strip of `to` from its number `at` on = weight x a strip of `given` from its number `begin` on."""
+
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        to, at, given, begin, weight = arguments
+        vector = ir.VectorType(ir.FloatType(), _LANES)
+        nothing, first = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), None)
+        weights = builder.shuffle_vector(builder.insert_element(nothing, weight, first), nothing, everywhere)
+        outs = _vectors(builder, _row(context, builder, signature.args[0], to, at, 1))
+        ins = _vectors(builder, _row(context, builder, signature.args[2], given, begin, 1))
+        for out, one in zip(outs, ins, strict=True):
+            builder.store(builder.fmul(weights, builder.load(one, align=4)), out, align=4)
+        return context.get_dummy_value()
+
+    return types.void(to, types.int64, given, types.int64, types.float32), build
+
+
 @njit(nogil=True, cache=True)
 def _copy(strips, padded, tables, columns, first):  # type: ignore[no-untyped-def]
     """strips[k * padded + j] = the k-th strip of columns[j] tables[j] from number `first` on."""
+    width = tables.shape[1]
     for j in range(len(tables)):
         for k in range(_STRIPS):
             begin = first + k * _STRIP
-            for t in range(min(_STRIP, tables.shape[1] - begin)):
-                strips[k * padded + j, t] = columns[j] * tables[j, begin + t]
+            if begin + _STRIP <= width:
+                _scale_strip(strips, (k * padded + j) * _STRIP, tables, j * width + begin, columns[j])  # type: ignore[call-arg]
+            else:
+                for t in range(width - begin):
+                    strips[k * padded + j, t] = columns[j] * tables[j, begin + t]
 
 
 @njit(nogil=True, cache=True)
@@ -126,5 +150,8 @@ def add_up(linked, which, rows, columns, tables, out):  # type: ignore[no-untype
             row, weight = which[c], rows[which[c]]
             for k in range(_STRIPS):
                 begin = first + k * _STRIP
-                for t in range(min(_STRIP, width - begin)):
-                    out[row, begin + t] = weight * totals[k * count + c, t]
+                if begin + _STRIP <= width:
+                    _scale_strip(out, row * width + begin, totals, (k * count + c) * _STRIP, weight)  # type: ignore[call-arg]
+                else:
+                    for t in range(width - begin):
+                        out[row, begin + t] = weight * totals[k * count + c, t]
