@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from coterie.report.plan import Cell
 from coterie.runs.directory import RunDirectory
 from coterie.runs.identity import algorithm_version, hardware
 from coterie.runs.workers import cpu_seconds, diverged
+
+SAME_BYTES = "same-bytes.json"  # beside the records: changes of code that were shown to change no byte of a run
 
 
 def validation(place: Path) -> float:
@@ -35,6 +38,22 @@ def question(cell: Cell, candidate: int) -> dict[str, Any]:
         "privacy": None if spec.privacy is None else spec.privacy.model_dump(mode="json", exclude_defaults=True),
         "tried": [dict(one) for one in cell.candidates] if len(cell.candidates) > 1 else None,
     }  # fmt: skip
+
+
+def same_bytes(folder: Path) -> dict[tuple[str, str], str]:
+    """(algorithm, version) -> the version that came after it and gives the same bytes (benchmarks/same_bytes.py)."""
+    file = folder / SAME_BYTES
+    changes = json.loads(file.read_text())["changes"] if file.exists() else []
+    return {(one["algorithm"], one["before"]): one["now"] for one in changes}
+
+
+def brought_up(before: Mapping[str, Any], same: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    """A row on record as if the last of the versions that give its bytes had made it; those before are kept by name."""
+    version, earlier = before["version"], list(before.get("earlier_versions", []))
+    while (after := same.get((before["algorithm"], version))) is not None and after not in earlier:
+        earlier.append(version)
+        version = after
+    return {**before, "version": version} | ({"earlier_versions": earlier} if earlier else {})
 
 
 def candidate_on_record(cell: Cell, before: Mapping[str, Any] | None) -> int | None:
@@ -63,6 +82,8 @@ def measured(
         "hardware": [*(one for one in earlier.get("hardware", []) if one != hardware()), hardware()],
         "cpu_seconds": round(sum(map(cpu_seconds, [*runs.values(), *others]), earlier.get("cpu_seconds", 0.0)), 1),
     }  # fmt: skip
+    if "earlier_versions" in earlier:  # other code that made some of these seeds, shown to give the same bytes
+        found["earlier_versions"] = earlier["earlier_versions"]
     if reused:
         found["version"] = None
     why = next((text for one in runs.values() if (text := diverged(one)) is not None), None)

@@ -18,7 +18,7 @@ from coterie.data import load
 from coterie.data.interactions import Interactions
 from coterie.errors import CoterieError, unknown_name
 from coterie.report.drawings import draw, study
-from coterie.report.measured import candidate_on_record, measured, validation
+from coterie.report.measured import brought_up, candidate_on_record, measured, same_bytes, validation
 from coterie.report.plan import (
     PROTOCOLS,
     Cell,
@@ -106,7 +106,7 @@ class _Work:
         self.out = Path("papers") / paper if asked.out is None else asked.out
         self.data, self.seeds, self.add_seeds = asked.data, asked.seeds, asked.add_seeds
         self.cache, self.data_dir, self.quiet = asked.cache, asked.data_dir, quiet
-        self.reused = elsewhere(asked.reuse)
+        self.reused, self.same = elsewhere(asked.reuse), same_bytes(self.out)
         self.cells: dict[str, list[Cell]] = {}
         self.before: dict[str, dict[tuple[str, str, str], dict[str, Any]]] = {}  # rows on record, by data set
         self.figures: dict[str, dict[str, Any]] = {}  # drawings on record
@@ -188,6 +188,7 @@ class _Work:
     def _on_record(self, cell: Cell) -> dict[str, Any] | None:
         """The row as it is on record, if seeds are to be added to it and it was made by this code."""
         before = self.before[cell.data].get((cell.entry, cell.row, cell.protocol)) if self.add_seeds else None
+        before = None if before is None else brought_up(before, self.same)
         return before if candidate_on_record(cell, before) is not None else None
 
     def run(self, at_once: int) -> None:

@@ -1,0 +1,111 @@
+"""Shows that a change of an algorithm's code changed no figure: the same runs by both, their last states compared.
+
+    python -m benchmarks.same_bytes gpfedrec --before REVISION
+
+Rows of the paper's records (papers/NAME/*.json) that the former code made are drawn evenly, and a few rounds of each
+are run by the former code, checked out beside this one, and by this one. Where all bytes are equal that is written to
+papers/NAME/same-bytes.json, and `coterie reproduce --add-seeds` adds seeds to the former code's rows: a faster kernel
+then costs no run its place. Where one differs nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from coterie.report.measured import SAME_BYTES
+from coterie.runs import tensors
+from coterie.runs.identity import hardware
+
+ROOT = Path(__file__).parents[1]
+
+
+def _python(tree: Path, *words: str) -> str:
+    """What Python says when the package is that of `tree`."""
+    env = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{tree}: python {' '.join(words)}\n{done.stderr}")
+    return done.stdout.strip()
+
+
+def _version(tree: Path, algorithm: str) -> str:
+    said = f"from coterie.runs.identity import algorithm_version as v; print(v({algorithm!r}))"
+    return _python(tree, "-c", said)
+
+
+def _state(tree: Path, data: str, row: Mapping[str, Any], rounds: int) -> str:
+    """The hash of everything the server and the clients hold after so many rounds."""
+    with tempfile.TemporaryDirectory() as place:
+        words = [
+            "run", "--quiet", "--data", data, "--algorithm", row["algorithm"], "--behaviour", row["behaviour"],
+            "--protocol", row["rules"], "--rounds", str(rounds), "--evaluate-every", str(rounds), "--threads", "1",
+            "--seed", str(row["seeds"][0]), "--out", f"{place}/run",
+        ]  # fmt: skip
+        for name, value in row["settings"].items():
+            words += ["--set", f"{name}={value}"]
+        _python(tree, "-c", "from coterie.cli import main; main()", *words)
+        summary = json.loads(Path(place, "run", "summary.json").read_text())
+        return str(summary["last_model_sha256"])
+
+
+def compare(paper: str, before: Path, rounds: int, most: int) -> list[dict[str, Any]]:
+    """For each algorithm of the paper whose code is another one now: the versions, and the hashes of both."""
+    rows: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for file in sorted((ROOT / "papers" / paper).glob("*.json")):
+        record = json.loads(file.read_text())
+        for row in record.get("cells", []):
+            if row["privacy"] is None and row["values"] is not None:
+                rows.setdefault(row["algorithm"], []).append((record["data"], row))
+    found = []
+    for algorithm, mine in sorted(rows.items()):
+        versions = _version(before, algorithm), _version(ROOT, algorithm)
+        made = [one for one in mine if one[1]["version"] == versions[0]]
+        if versions[0] == versions[1] or not made:
+            continue
+        shown = []
+        for at in range(0, len(made), -(-len(made) // most)):
+            data, row = made[at]
+            hashes = [_state(tree, data, row, rounds) for tree in (before, ROOT)]
+            said = f"{algorithm}: {data}, {row['entry']}, {row['row']} [{row['protocol']}]"
+            print(f"{said}: {'the same bytes' if hashes[0] == hashes[1] else 'DIFFERENT'}", flush=True)
+            if hashes[0] != hashes[1]:
+                sys.exit(f"{algorithm} is not the same any more; its rows have to be run anew")
+            shown.append({"data": data, "row": row["row"], "protocol": row["protocol"], "sha256": hashes[0]})
+        found.append(
+            {"algorithm": algorithm, "before": versions[0], "now": versions[1], "rounds": rounds, "shown": shown}
+        )
+    return found
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    words.add_argument("paper")
+    words.add_argument("--before", required=True, metavar="REVISION")
+    words.add_argument("--rounds", type=int, default=4)
+    words.add_argument("--most", type=int, default=12, help="rows of each algorithm")
+    asked = words.parse_args()
+    git = ["git", "-C", str(ROOT), "worktree"]
+    with tempfile.TemporaryDirectory() as place:
+        former = Path(place) / "former"
+        subprocess.run([*git, "add", "--quiet", "--detach", str(former), asked.before], check=True)
+        try:
+            found = compare(asked.paper, former, asked.rounds, asked.most)
+        finally:
+            subprocess.run([*git, "remove", "--force", str(former)], check=True)
+    file = ROOT / "papers" / asked.paper / SAME_BYTES
+    earlier = json.loads(file.read_text())["changes"] if file.exists() else []
+    about = {"command": "python -m benchmarks.same_bytes", "hardware": hardware()}
+    tensors.write_json(file, {"changes": [*earlier, *(about | one for one in found)]})
+    print(f"{len(found)} changes of code that changed no byte, in {file.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
