@@ -56,24 +56,24 @@ def _state(tree: Path, data: str, row: Mapping[str, Any], rounds: int) -> str:
         return str(summary["last_model_sha256"])
 
 
-def compare(paper: str, before: Path, rounds: int, most: int) -> list[dict[str, Any]]:
-    """For each algorithm of the paper whose code is another one now: the versions, and the hashes of both."""
+def compare(records: Path, before: Path, now: Path, rounds: int, most: int) -> list[dict[str, Any]]:
+    """For each algorithm whose code is another one in the tree `now`: both versions, and the hashes they share."""
     rows: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for file in sorted((ROOT / "papers" / paper).glob("*.json")):
+    for file in sorted(records.glob("*.json")):
         record = json.loads(file.read_text())
         for row in record.get("cells", []):
             if row["privacy"] is None and row["values"] is not None:
                 rows.setdefault(row["algorithm"], []).append((record["data"], row))
     found = []
     for algorithm, mine in sorted(rows.items()):
-        versions = _version(before, algorithm), _version(ROOT, algorithm)
+        versions = _version(before, algorithm), _version(now, algorithm)
         made = [one for one in mine if one[1]["version"] == versions[0]]
         if versions[0] == versions[1] or not made:
             continue
         shown = []
         for at in range(0, len(made), -(-len(made) // most)):
             data, row = made[at]
-            hashes = [_state(tree, data, row, rounds) for tree in (before, ROOT)]
+            hashes = [_state(tree, data, row, rounds) for tree in (before, now)]
             said = f"{algorithm}: {data}, {row['entry']}, {row['row']} [{row['protocol']}]"
             print(f"{said}: {'the same bytes' if hashes[0] == hashes[1] else 'DIFFERENT'}", flush=True)
             if hashes[0] != hashes[1]:
@@ -93,16 +93,17 @@ def main() -> None:
     words.add_argument("--most", type=int, default=12, help="rows of each algorithm")
     asked = words.parse_args()
     git = ["git", "-C", str(ROOT), "worktree"]
+    records = ROOT / "papers" / asked.paper
     with tempfile.TemporaryDirectory() as place:
         former = Path(place) / "former"
         subprocess.run([*git, "add", "--quiet", "--detach", str(former), asked.before], check=True)
         try:
-            found = compare(asked.paper, former, asked.rounds, asked.most)
+            found = compare(records, former, ROOT, asked.rounds, asked.most)
         finally:
             subprocess.run([*git, "remove", "--force", str(former)], check=True)
-    file = ROOT / "papers" / asked.paper / SAME_BYTES
+    file = records / SAME_BYTES
     earlier = json.loads(file.read_text())["changes"] if file.exists() else []
-    about = {"command": "python -m benchmarks.same_bytes", "hardware": hardware()}
+    about = {"command": f"python -m benchmarks.same_bytes {asked.paper} --before REVISION", "hardware": hardware()}
     tensors.write_json(file, {"changes": [*earlier, *(about | one for one in found)]})
     print(f"{len(found)} changes of code that changed no byte, in {file.relative_to(ROOT)}")
 

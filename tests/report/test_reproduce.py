@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import coterie
+from benchmarks import same_bytes
 from coterie.algorithms import algorithm_class
 from coterie.errors import CoterieError
 from coterie.protocol import resolve
@@ -22,6 +24,7 @@ from coterie.report.reproduce import outlook, reproduce
 from coterie.report.sweep_display import Remaining
 from coterie.runs.api import run_spec
 from coterie.runs.directory import RunDirectory
+from coterie.runs.identity import algorithm_version
 from coterie.runs.spec import DataSpec, spec_of
 
 SMALL = "synthetic:users=40,items=150,seed=3,shortest=12,longest=20"
@@ -322,6 +325,59 @@ def test_seeds_are_added_to_those_on_record_if_the_code_is_the_same(tiny: dict[s
         1,
         2,
     }
+
+
+def test_seeds_are_added_to_those_of_code_that_was_shown_to_give_the_same_bytes(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    out, file = tmp_path / "out", tmp_path / "out" / "ml-100k.json"
+    options = {"rows": ["FedRAP"], "protocol": "clean", "out": out, "cache": tmp_path / "cache"}
+    reproduce("fedrap", seeds=1, jobs=1, **options)
+    record = json.loads(file.read_text())
+    (first,) = record["cells"]
+    now, first["version"] = first["version"], "0.0.1+first"
+    file.write_text(json.dumps(record))
+    changes = [
+        {"algorithm": "fedmf", "before": "0.0.1+first", "now": now},  # of another system: says nothing about this one
+        {"algorithm": "fedrap", "before": "0.0.1+first", "now": "0.0.1+second"},
+    ]
+    (out / "same-bytes.json").write_text(json.dumps({"changes": changes}))
+    plan = outlook("fedrap", **options | {"seeds": 2, "add_seeds": True, "cache": tmp_path / "empty"})
+    assert plan.count("2 runs to do") == 2  # in the table, and in all: the second version is not today's
+
+    (out / "same-bytes.json").write_text(
+        json.dumps({"changes": [*changes, {"algorithm": "fedrap", "before": "0.0.1+second", "now": now}]})
+    )
+    reproduce("fedrap", seeds=2, jobs=1, **options | {"add_seeds": True, "cache": tmp_path / "empty"})
+    (both,) = json.loads(file.read_text())["cells"]
+    assert both["seeds"] == [0, 1] and both["values"]["HR@10"]["seeds"][0] == first["values"]["HR@10"]["mean"]
+    assert both["version"] == now and both["earlier_versions"] == ["0.0.1+first", "0.0.1+second"]
+    assert [RunDirectory(one.parent).spec().seed for one in (tmp_path / "empty").glob("*/summary.json")] == [1]
+
+
+def test_a_change_of_code_is_the_same_only_if_its_runs_are(tmp_path: Path) -> None:
+    former, now, records = tmp_path / "former", tmp_path / "now", tmp_path / "records"
+    for tree in (former, now):
+        shutil.copytree(Path(coterie.__file__).parent, tree / "src" / "coterie")
+    kernel = Path("src", "coterie", "algorithms", "central", "mostpop.py")
+    text = (now / kernel).read_text()
+    counted = "np.bincount(history.items, minlength=history.n_items).astype(np.float32)"
+    assert counted in text
+    (now / kernel).write_text(text.replace(counted, counted.replace(").astype(", ", weights=None).astype(")))
+    row = {
+        "entry": "table 3", "row": "MostPop", "protocol": "clean", "rules": "clean", "algorithm": "mostpop",
+        "behaviour": "coterie", "version": algorithm_version("mostpop"), "settings": {}, "privacy": None,
+        "seeds": [0], "values": {},
+    }  # fmt: skip
+    records.mkdir()
+    (records / "made.json").write_text(json.dumps({"data": SMALL, "cells": [row]}))
+    (change,) = same_bytes.compare(records, former, now, rounds=1, most=3)
+    assert (change["algorithm"], change["before"]) == ("mostpop", algorithm_version("mostpop"))
+    assert change["now"] != change["before"] and len(change["shown"]) == 1
+
+    (now / kernel).write_text(text.replace(counted, f"(1 + {counted})"))
+    with pytest.raises(SystemExit, match="mostpop is not the same any more"):
+        same_bytes.compare(records, former, now, rounds=1, most=3)
 
 
 def test_the_plan_names_as_many_runs_as_there_will_be(tiny: dict[str, Any], tmp_path: Path) -> None:
