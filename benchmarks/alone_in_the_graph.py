@@ -45,14 +45,21 @@ def figures(run: coterie.Run) -> dict[str, Any]:
 
 
 def main(runs: Path, out: Path) -> None:
-    found = []
+    """Figures of these runs, and those on record of runs that are elsewhere."""
+    known = json.loads(out.read_text())["runs"] if out.exists() else []
+    found = {_key(one): one for one in known}
     for place in sorted(one.parent for one in runs.glob("*/summary.json")):
         settings = json.loads((place / "spec.json").read_text())["settings"]
         if settings.get("graph", "uploads") != "uploads":
-            found.append(figures(coterie.open(place)))
-    found.sort(key=lambda one: (one["graph"], one["density"], one["protocol"], one["seed"]))
+            mine = figures(coterie.open(place))
+            found[_key(mine)] = mine
     command = "python -m benchmarks.alone_in_the_graph runs/reproduce docs/findings/gpfedrec-alone.json"
-    out.write_text(json.dumps({"command": command, "data": "ml-100k", "runs": found}, indent=1) + "\n")
+    about = {"command": command, "data": "ml-100k", "runs": [found[key] for key in sorted(found)]}
+    out.write_text(json.dumps(about, indent=1) + "\n")
+
+
+def _key(one: dict[str, Any]) -> tuple[str, float, str, int]:
+    return one["graph"], one["density"], one["protocol"], one["seed"]
 
 
 if __name__ == "__main__":
