@@ -40,6 +40,14 @@ app.add_typer(flower.server, name="server")
 app.add_typer(node, name="node")
 app.command("split")(flower.split_command)
 
+_VERBS = {  # as somebody new meets them
+    "Train and recommend": ("demo", "run", "resume", "recommend", "similar", "algorithms"),
+    "Measure and compare": ("compare", "report", "evaluate", "sweep", "reproduce", "study"),
+    "What leaves a device": ("share", "audit", "privacy", "forget"),
+    "Data": ("data", "split"),
+    "Real federation": ("federation", "server", "node"),
+}
+
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result.")]
 Threads = Annotated[int | None, typer.Option(help="Threads; results do not depend on it. Default: all cores.")]
@@ -265,6 +273,24 @@ def algorithms(
         _console().print(catalogue(as_json))
     else:
         _console().print(one_system(name, as_json))
+
+
+def _in_order() -> None:
+    """The list of verbs that `coterie --help` prints: by what one wants to do, not by which file holds the verb."""
+    title = {verb: title for title, verbs in _VERBS.items() for verb in verbs}
+    order = list(title)
+
+    def name(one: Any) -> str:
+        return str(one.name or one.callback.__name__)
+
+    app.registered_commands.sort(key=lambda one: order.index(name(one)))
+    app.registered_groups.sort(key=lambda one: order.index(name(one)))
+    everything: list[Any] = [*app.registered_commands, *app.registered_groups]
+    for one in everything:
+        one.rich_help_panel = title[name(one)]
+
+
+_in_order()
 
 
 def _print_summary(found: Any, quiet: bool) -> None:
