@@ -29,6 +29,11 @@ def _jobs(folder: Path) -> list[Job]:
     ]
 
 
+def _environment(workers: Workers) -> dict[str, str]:
+    said = Path(f"/proc/{workers._processes[0].pid}/environ").read_text().split("\0")
+    return dict(one.split("=", 1) for one in said if "=" in one)
+
+
 def test_side_by_side_gives_what_one_after_the_other_gives_and_failures_are_told(tmp_path: Path) -> None:
     found = {}
     for at_once in (1, 2):
@@ -51,6 +56,15 @@ def test_side_by_side_gives_what_one_after_the_other_gives_and_failures_are_told
 def test_without_go_on_the_first_failure_ends_the_work(at_once: int, tmp_path: Path) -> None:
     with pytest.raises(CoterieError, match="the data's hash is"), Workers(at_once, threads=1) as workers:
         workers.work(_jobs(tmp_path)[1:], lambda _: None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc to look into a process")
+def test_matrix_products_keep_to_their_share_of_the_cores(tmp_path: Path) -> None:
+    seen: list[dict[str, str]] = []
+    with Workers(2, threads=1) as workers:
+        workers.work(_jobs(tmp_path)[::2], lambda event: seen.append(_environment(workers)) if not seen else None)
+    assert seen[0]["OPENBLAS_NUM_THREADS"] == seen[0]["MKL_NUM_THREADS"] == "1"
+    assert seen[0]["HOME"] == os.environ["HOME"]
 
 
 def test_no_workers_at_all_are_refused() -> None:

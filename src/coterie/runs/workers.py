@@ -33,6 +33,7 @@ from coterie.runs.identity import available_cores
 from coterie.runs.run import load_data
 from coterie.runs.spec import DataSpec, RunSpec
 
+_BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS")
 _NOTE_EVERY = 2.0  # seconds between notes of the CPU time a run has taken so far
 
 
@@ -199,9 +200,10 @@ class Workers:
         number = len(self._processes)
         words = [sys.executable, "-m", "coterie.runs.workers", str(self.threads), str(os.getpid())]
         paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        share = dict.fromkeys(_BLAS, str(self.threads))  # its threads wait busily, and would take the others' cores
         process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, **share, "PYTHONPATH": os.pathsep.join(paths)},
         )  # fmt: skip
         self._processes.append(process)
         assert process.stdout is not None
