@@ -15,9 +15,11 @@ import pytest
 import coterie
 from coterie.errors import CoterieError
 from coterie.report.space import grid, parse_space
+from coterie.report.sweep_display import Display
 from coterie.runs.directory import RunDirectory
 from coterie.runs.identity import algorithm_version, run_key
 from coterie.runs.spec import DataSpec, RunSpec, read_spec
+from coterie.runs.workers import Event, Job
 
 DATA = "synthetic:users=40,items=30,seed=1"
 OTHER = "synthetic:users=50,items=30,seed=2"
@@ -160,6 +162,21 @@ def test_a_killed_sweep_goes_on_side_by_side_and_ends_as_if_it_had_not_been_kill
     )  # fmt: skip
     assert [one["values"] for one in record["trials"]] == [one["values"] for one in whole.trials]
     assert record["best"]["settings"] == whole.best["settings"]
+
+
+def test_a_log_is_told_every_minute_how_far_a_long_trial_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = RunSpec(algorithm="fedmf", data=DataSpec(source=DATA), rounds=100, seed=3)
+    now, job = [0.0], Job(Path("trial"), spec)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Display(False, {"tiny": spec}, trials=4, seeds=1) as display:
+        for round_ in range(1, 31):
+            now[0] += 5
+            display.heard(Event(0, "round", round_), job)
+    told = capsys.readouterr().err.splitlines()
+    assert [one.split("; ")[1] for one in told] == ["seed 3: round 13 of 100", "seed 3: round 26 of 100"]
+    assert told[0].startswith("trial 1 of 4, about 32 min 15 s left")  # 387 rounds of 5 seconds each
 
 
 def test_a_trial_that_diverges_is_counted_and_cannot_win(tmp_path: Path) -> None:

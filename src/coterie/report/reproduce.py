@@ -30,7 +30,7 @@ from coterie.report.plan import (
     with_rows,
     write_part,
 )
-from coterie.report.sweep_display import Remaining, duration
+from coterie.report.sweep_display import SILENCE, Remaining, duration
 from coterie.runs import tensors
 from coterie.runs.directory import RunDirectory
 from coterie.runs.drive import Interrupted
@@ -351,7 +351,7 @@ class _Progress:
         self.share[event.job] = share
         name = f"{spec.algorithm} {spec.behaviour}, {spec.protocol.name}, seed {spec.seed}"
         if event.kind == "round":
-            if time.monotonic() - self._told > 60:
+            if time.monotonic() - self._told > SILENCE:
                 self.say(f"{self.ended} of {len(self.jobs)} runs done, {self.left}; {name}: round {event.round}")
             return
         self.ended += 1

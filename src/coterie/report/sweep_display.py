@@ -11,6 +11,8 @@ from typing import Any, Self, final
 from coterie.runs.spec import RunSpec
 from coterie.runs.workers import Event, Job
 
+SILENCE = 60.0  # seconds without a line after which a log, where no bar is seen, is told how far the work is
+
 
 def duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
@@ -49,6 +51,7 @@ class Display:
         self._ended, self._at = 0, dict[Path, int]()
         self._bar: Any = None
         self._task: Any = None
+        self._told = time.monotonic()
 
     def __enter__(self) -> Self:
         if not self.quiet and sys.stderr.isatty():
@@ -80,9 +83,11 @@ class Display:
             self._at[job.place] = now - 1
         self.left.done += now - self._at.get(job.place, 0)
         self._at[job.place] = now
+        said = f"trial {self._ended + 1} of {self.trials}, {self.left}"
         if self._bar is not None:
-            said = f"trial {self._ended + 1} of {self.trials}, {self.left}"
             self._bar.update(self._task, completed=self.left.done + self.left.before, said=said)
+        elif not self.quiet and time.monotonic() - self._told > SILENCE:
+            self._say(f"{said}; seed {job.spec.seed}: round {now} of {rounds}")
 
     def trial(self, number: int, settings: dict[str, Any], values: dict[str, dict[str, float]] | None) -> None:
         self._ended += 1
@@ -99,6 +104,7 @@ class Display:
         self._say(f"trial {number} ({self._ended} of {self.trials}, {self.left}): {told}: validation {figures}")
 
     def _say(self, text: str) -> None:
+        self._told = time.monotonic()
         if self._bar is not None:
             self._bar.console.print(text, soft_wrap=True, markup=False, highlight=False)
         else:
