@@ -76,7 +76,7 @@ class Display:
             self._say(f"{count} of {self.trials} trials were done before")
 
     def heard(self, event: Event, job: Job) -> None:
-        rounds = job.spec.rounds or 1
+        rounds = job.spec.resolved().rounds or 1
         now = event.round if event.kind == "round" else max(rounds, self._at.get(job.place, 0))
         if event.kind == "round" and job.place not in self._at:
             self.left.before += now - 1  # a run that goes on
