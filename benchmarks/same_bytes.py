@@ -41,6 +41,30 @@ def _version(tree: Path, algorithm: str) -> str:
     return _python(tree, "-c", said)
 
 
+def _meant(tree: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All settings these rows stand for, those left to their defaults among them."""
+    said = (
+        "import dataclasses, json, sys; from coterie.algorithms import make; "
+        "print(json.dumps([dataclasses.asdict(make(a, b, **c)) for a, b, c in json.loads(sys.argv[1])]))"
+    )
+    asked = [[row["algorithm"], row["behaviour"], row["settings"]] for row in rows]
+    found: list[dict[str, Any]] = json.loads(_python(tree, "-c", said, json.dumps(asked)))
+    return found
+
+
+def _same_meaning(rows: list[tuple[str, dict[str, Any]]], before: Path, now: Path) -> None:
+    """A default that is another one now makes the rows that leave it open other rows."""
+    mine = [row for _, row in rows]
+    for (data, row), former, present in zip(rows, _meant(before, mine), _meant(now, mine), strict=True):
+        shared = [name for name in former if name in present]
+        other = [f"{name} {former[name]} -> {present[name]}" for name in shared if former[name] != present[name]]
+        if other:
+            sys.exit(
+                f"{row['algorithm']}: {data}, {row['entry']}, {row['row']} [{row['protocol']}] means other settings "
+                f"now: {', '.join(other)}; take it out of {data}.json, since it has to be run anew, and ask again"
+            )
+
+
 def _state(tree: Path, data: str, row: Mapping[str, Any], rounds: int) -> str:
     """The hash of everything the server and the clients hold after so many rounds."""
     with tempfile.TemporaryDirectory() as place:
@@ -70,6 +94,7 @@ def compare(records: Path, before: Path, now: Path, rounds: int, most: int) -> l
         made = [one for one in mine if one[1]["version"] == versions[0]]
         if versions[0] == versions[1] or not made:
             continue
+        _same_meaning(made, before, now)
         shown = []
         for at in range(0, len(made), -(-len(made) // most)):
             data, row = made[at]

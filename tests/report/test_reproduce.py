@@ -379,6 +379,14 @@ def test_a_change_of_code_is_the_same_only_if_its_runs_are(tmp_path: Path) -> No
     with pytest.raises(SystemExit, match="mostpop is not the same any more"):
         same_bytes.compare(records, former, now, rounds=1, most=3)
 
+    other = Path("src", "coterie", "algorithms", "central", "ease.py")
+    text = (now / other).read_text()
+    (now / other).write_text(text.replace("each: float = 0.1", "each: float = 12.5"))
+    row |= {"row": "EASE", "algorithm": "ease", "version": algorithm_version("ease")}
+    (records / "made.json").write_text(json.dumps({"data": SMALL, "cells": [row]}))
+    with pytest.raises(SystemExit, match=r"EASE \[clean\] means other settings now: each 0.1 -> 12.5; take it out"):
+        same_bytes.compare(records, former, now, rounds=1, most=3)
+
 
 def test_the_plan_names_as_many_runs_as_there_will_be(tiny: dict[str, Any], tmp_path: Path) -> None:
     options = {"seeds": 2, "out": tmp_path / "out", "cache": tmp_path / "cache"}
