@@ -1,8 +1,9 @@
 """User graphs on the server: who is like whom by the tables they uploaded, and what each person's neighbours hold.
 
 S is the similarity of flattened uploads, A_ij = 1 where S_ij > gamma x mean(S), and person i is sent r_i, row i of
-R = P^l Q with P = A normalised. S is one symmetric product by fixed blocks with BLAS on one thread each, so the bytes
-do not depend on the number of threads. R is sums of neighbours' rows (neighbour_sums.py) and is never stored: each
+R = P^l Q with P = A normalised. S is one symmetric product: by the processor's matrix unit where there is one
+(tile_products.py), else by fixed blocks with BLAS on one thread each; either way the bytes do not depend on the number
+of threads. R is sums of neighbours' rows (neighbour_sums.py) and is never stored: each
 cohort's rows are made when they are sent.
 
 Zhang et al.: GPFedRec, KDD 2024, Eq. 3 to 6 and section 4.6. Light GCN: He et al., SIGIR 2020.
@@ -19,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from coterie import rng
+from coterie.algorithms import amx, tile_products
 from coterie.algorithms.interface import Collected
 from coterie.algorithms.neighbour_sums import add_up, by_popularity
 from coterie.algorithms.server import Refused
@@ -112,8 +114,11 @@ def _blas() -> Any:
 
 
 def _products(tables: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """float32[len(left), len(right)]: inner products of flattened tables, in fixed blocks."""
+    """float32[len(left), len(right)]: inner products of flattened tables."""
     flat = tables.reshape(len(tables), -1)
+    workers = max((library["num_threads"] for library in _blas().info()), default=1)
+    if amx.available() and flat.shape[1] >= tile_products.SHORTEST:
+        return tile_products.products(flat, left, right, workers)
     out = np.empty((len(left), len(right)), np.float32)
     mirrored = left is right
 
@@ -132,7 +137,6 @@ def _products(tables: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.nda
     places = [
         (a, b) for a in range(0, len(left), _BLOCK) for b in range(0, len(right), _BLOCK) if not mirrored or a <= b
     ]
-    workers = max((library["num_threads"] for library in _blas().info()), default=1)
     with _blas().limit(limits=1), ThreadPoolExecutor(workers) as pool:
         list(pool.map(block, places))
     return out

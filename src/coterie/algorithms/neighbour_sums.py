@@ -3,9 +3,9 @@
 Order users by how many people they are neighbours of. In graphs that come from a threshold on likeness a person's
 neighbours are then nearly the first so many (docs/findings/gpfedrec.md has how nearly), so her sum is a prefix sum,
 which all people share, and a few additions and subtractions. Both are done on a stretch of everybody's tables at a
-time, which the cache has room for. People whose neighbours are not like that get theirs from tabulated sums
-(subset_sums.py). Which way a row goes depends on that row and the graph alone: the same bytes for every cut of the
-cohort.
+time, which the cache has room for. People whose neighbours are not like that get theirs from the processor's matrix
+unit where there is one (tile_sums.py), else from tabulated sums (subset_sums.py). Which way a row goes depends on that
+row, the graph and the machine alone: the same bytes for every cut of the cohort.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from coterie.algorithms import memory, subset_sums
+from coterie.algorithms import amx, memory, subset_sums, tile_sums
 
-_STRAY = (
-    8  # a row goes by prefix sums if at most one user in so many is an exception: tabulating pays for many rows only
-)
+# A row goes by prefix sums if at most one user in so many is an exception. Tabulating pays for many rows only; the
+# matrix unit takes as long for a row as some exceptions do.
+_STRAY, _STRAY_BESIDE_UNIT = 8, 128
 _WIDE = 512  # numbers of a table that prefix sums are worked on at a time
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
@@ -34,13 +34,14 @@ def add_up(
     out = memory.empty(len(linked), *tables.shape[1:])
     flat, sums = tables.reshape(len(tables), -1), out.reshape(len(linked), -1)
     cut, indptr, strays = _steps(linked, order)
-    near = np.diff(indptr) <= len(order) // _STRAY
+    near = np.diff(indptr) <= len(order) // (_STRAY_BESIDE_UNIT if amx.available() else _STRAY)
     if near.any():
         which = np.flatnonzero(near)
         _prefixes(which[np.argsort(cut[which], kind="stable")], cut, indptr, strays, order, rows, columns, flat, sums)
     rest = np.flatnonzero(~near)
     if len(rest):
-        subset_sums.add_up(linked[rest], rest, rows, columns, flat, sums)
+        way = tile_sums if amx.available() else subset_sums
+        way.add_up(linked[rest], rest, rows, columns, flat, sums)
     return out
 
 
