@@ -29,6 +29,7 @@ from coterie.errors import CoterieError
 Similarity = Literal["cosine", "cosine-distance", "euclidean"]
 Normalise = Literal["row", "none", "laplacian"]
 
+_PIECE = 4096  # rows of uploads that are looked at together
 _BLOCK = 256  # users in a block of the Gram matrix; fixed, so that sums are always cut in the same places
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
@@ -85,7 +86,7 @@ def receive(graph: Graph, received: Collected, elsewhere: Callable[[np.ndarray],
     n_items, width = graph.uploads.shape[1:]
     largest = float(np.sqrt(np.finfo(np.float32).max / max(n_items * width, 1)))  # of tables whose products are finite
     for upload in received.uploads:  # all of them, before any is taken in
-        if not (upload.values.max(initial=0.0) <= largest and upload.values.min(initial=0.0) >= -largest):  # or NaN
+        if not _within(upload.values, largest):
             raise Refused(
                 f"an upload holds numbers that are not finite or above {largest:.3g}; nothing of this round was taken "
                 "in (if it was training that diverged: lower the rates, lr_item first)"
@@ -104,6 +105,12 @@ def receive(graph: Graph, received: Collected, elsewhere: Callable[[np.ndarray],
         else:
             graph.uploads[ids] = tables
         graph.known[ids] = True
+
+
+def _within(values: np.ndarray, largest: float) -> bool:
+    """Whether all are finite and none is larger; piece by piece, so that the second look finds them in the cache."""
+    pieces = (values[first : first + _PIECE] for first in range(0, len(values), _PIECE))
+    return all(one.max(initial=0.0) <= largest and one.min(initial=0.0) >= -largest for one in pieces)  # NaN is neither
 
 
 @cache

@@ -91,6 +91,15 @@ def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, p
     return loss
 
 
+@njit(nogil=True, cache=True)
+def _rows_of(out, table, rows, n):  # type: ignore[no-untyped-def]
+    """out[t] = table[rows[t]] for t < n: row by row, which the compiler copies as vectors."""
+    for t in range(n):
+        to, given = out[t], table[rows[t]]
+        for d in range(len(given)):
+            to[d] = given[d]
+
+
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _train(  # type: ignore[no-untyped-def]
     ids, indptr, items, counts, neg_indptr, neg_items, keys, seed, round_,
@@ -153,12 +162,9 @@ def _train(  # type: ignore[no-untyped-def]
             else:
                 for p in range(len(mine)):
                     mine[p] = first[p]
-        for t in range(n):
-            for d in range(k):
-                C[t, d] = table[rows[t], d]
-            if pulled:
-                for d in range(k):
-                    R[t, d] = towards[c, rows[t], d]
+        _rows_of(C, table, rows, n)
+        if pulled:
+            _rows_of(R, towards[c], rows, n)
         for d in range(k):
             u[d] = user[i, d]
         theta = network[place[c]]
@@ -202,10 +208,11 @@ def _train(  # type: ignore[no-untyped-def]
                 cursor += 1
             up_indptr[c + 1] = cursor
         else:
+            whole = own[slot[c]]
             for t in range(n):
-                j = rows[t]
+                to, given = whole[rows[t]], C[t]
                 for d in range(k):
-                    own[slot[c], j, d] = C[t, d]
+                    to[d] = given[d]
         for t in range(n):
             position[rows[t]] = -1
     return up_indptr, up_rows[: up_indptr[-1]], up_values[: up_indptr[-1]], losses, sizes_seen
