@@ -1,7 +1,9 @@
-"""Sums over neighbours: prefix sums with exceptions, and looked-up subset sums, against the matrix product.
+"""Sums over neighbours, four ways: prefix sums with exceptions, looked-up subset sums, the matrix unit, and a product.
 
 943 people, 1,682 items, width 32. Each person's neighbours are the first so many of one order but for a number of
-exceptions; `exceptions` has CPU-seconds of the three ways by that number. add_up takes prefix sums up to an eighth.
+exceptions; `exceptions` has CPU-seconds of each way by that number. add_up takes prefix sums up to an eighth of
+exceptions, or, beside a matrix unit (AMX), up to one in 128. `likeness` has CPU-seconds of everybody's inner products
+by that unit and by BLAS. Where there is no such unit its figures are missing.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import best
+from coterie.algorithms import amx, subset_sums, tile_products, tile_sums
 from coterie.algorithms import neighbour_sums as sums
-from coterie.algorithms import subset_sums
 
 _PEOPLE, _ITEMS, _WIDTH = 943, 1682, 32
 
@@ -46,10 +48,19 @@ def run() -> dict[str, Any]:
                 "subsets": best(lambda given=subsets: subset_sums.add_up(*given), 3),  # type: ignore[misc]
                 "product": best(lambda by=matrix: np.matmul(by, flat, out=out), 3),  # type: ignore[misc]
             }
+            if amx.available():
+                tile_sums.add_up(*subsets)
+                found[str(exceptions)]["unit"] = best(lambda given=subsets: tile_sums.add_up(*given), 3)  # type: ignore[misc]
+    with threadpool_limits(1, "blas"):
+        likeness = {"blas": best(lambda: flat @ flat.T, 3)}
+        if amx.available():
+            tile_products.products(flat, everybody, everybody, 1)
+            likeness["unit"] = best(lambda: tile_products.products(flat, everybody, everybody, 1), 3)
     few, many = found["16"], found["192"]
     return {
         "ratio": few["product"] / few["prefixes"],
         "what": "fewer CPU-seconds than a matrix product for sums over neighbours with 16 exceptions, one thread",
         "ratio_of_subsets": many["product"] / many["subsets"],
         "exceptions": found,
+        "likeness": likeness,
     }

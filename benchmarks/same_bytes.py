@@ -6,6 +6,9 @@ Rows of the paper's records (papers/NAME/*.json) that the former code made are d
 are run by the former code, checked out beside this one, and by this one. Where all bytes are equal that is written to
 papers/NAME/same-bytes.json, and `coterie reproduce --add-seeds` adds seeds to the former code's rows: a faster kernel
 then costs no run its place. Where one differs nothing is written.
+
+With --without-unit both are run as on a processor without a matrix unit (algorithms/amx.py). A code that uses it now
+and did not before rounds otherwise where there is one, as any code does on another machine; all else can be shown so.
 """
 
 from __future__ import annotations
@@ -20,11 +23,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from llvmlite import binding
+
 from coterie.report.measured import SAME_BYTES
 from coterie.runs import tensors
 from coterie.runs.identity import hardware
 
 ROOT = Path(__file__).parents[1]
+
+
+def without_unit() -> dict[str, str]:
+    """Settings of Numba by which kernels are made for this processor as if it had no matrix unit."""
+    features = binding.get_host_cpu_features()
+    kept = {name: has and not name.startswith("amx") for name, has in features.items()}
+    said = ",".join(("+" if has else "-") + name for name, has in sorted(kept.items()))
+    return {"NUMBA_CPU_NAME": binding.get_host_cpu_name(), "NUMBA_CPU_FEATURES": said}
 
 
 def _python(tree: Path, *words: str) -> str:
@@ -116,7 +129,10 @@ def main() -> None:
     words.add_argument("--before", required=True, metavar="REVISION")
     words.add_argument("--rounds", type=int, default=4)
     words.add_argument("--most", type=int, default=12, help="rows of each algorithm")
+    words.add_argument("--without-unit", action="store_true", help="both as on a processor without a matrix unit")
     asked = words.parse_args()
+    if asked.without_unit:
+        os.environ.update(without_unit())  # for the processes that run them
     git = ["git", "-C", str(ROOT), "worktree"]
     records = ROOT / "papers" / asked.paper
     with tempfile.TemporaryDirectory() as place:
@@ -128,7 +144,9 @@ def main() -> None:
             subprocess.run([*git, "remove", "--force", str(former)], check=True)
     file = records / SAME_BYTES
     earlier = json.loads(file.read_text())["changes"] if file.exists() else []
-    about = {"command": f"python -m benchmarks.same_bytes {asked.paper} --before REVISION", "hardware": hardware()}
+    command = f"python -m benchmarks.same_bytes {asked.paper} --before REVISION"
+    command += " --without-unit" if asked.without_unit else ""
+    about = {"command": command, "hardware": hardware()}
     tensors.write_json(file, {"changes": [*earlier, *(about | one for one in found)]})
     print(f"{len(found)} changes of code that changed no byte, in {file.relative_to(ROOT)}")
 
