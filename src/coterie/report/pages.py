@@ -12,6 +12,7 @@ from coterie.report.plan import label
 
 Key = tuple[str, str, str]
 _NOT = "not run"
+_TOO_FEW = 2  # seeds: a t interval of two is 13 times as wide as they lie apart: both stand there instead
 _MANY = 20  # a table with more rows has one sentence for all rows of a kind (their names up to the comma)
 
 
@@ -31,8 +32,8 @@ def page(paper: Mapping[str, Any], records: Mapping[str, Any]) -> str:
         f"# {paper['source']}", "",
         f"Made by `coterie reproduce {paper['name']}` from the JSON files beside it, and made again by "
         f"`coterie reproduce {paper['name']} --pages`. Figures are in % where the paper's are. An interval in brackets "
-        "is 95 %: over seeds (Student's t) where there are several, over users (bootstrap) where there is one or where "
-        "all seeds give the same.", "",
+        "is 95 %: over seeds (Student's t) where there are three or more, over users (bootstrap) where there is one or "
+        "where all seeds give the same. Of two seeds both figures stand in parentheses.", "",
         *_protocols(paper), "",
     ]  # fmt: skip
     for name, record in records.items():
@@ -236,6 +237,8 @@ def _cell(
         return "diverged"
     spread = f" ± {form(value['deviation'])}" if value.get("deviation") is not None else ""
     interval = f" [{form(value['low'])}, {form(value['high'])}]" if "low" in value else ""
+    if spread and len(value["seeds"]) == _TOO_FEW:
+        interval = f" ({', '.join(map(form, value['seeds']))})"
     return f"{form(value['mean'])}{spread}{interval}"
 
 
