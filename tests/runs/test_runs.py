@@ -180,6 +180,32 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: P
     assert tensors.finite(kept) is None and np.isfinite(kept.clients.own.pool).all()
 
 
+@pytest.mark.parametrize("when", ["evaluated", "kept"])
+def test_large_arrays_are_looked_at_before_anything_is_made_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    from coterie.engine.simulate import Diverged
+    from coterie.runs import drive
+
+    def spoilt(*asked: Any) -> Any:
+        for one in simulate(*asked):
+            if one.number == 4:
+                one.state.clients.user[:, 0] = np.nan
+            yield one
+
+    simulate = drive.simulate
+    monkeypatch.setattr(drive, "simulate", spoilt)
+    monkeypatch.setattr(drive, "_LOOKED_AT_EACH_ROUND", 0)
+    every = {
+        "evaluated": {"evaluate_every": 4, "checkpoint_every": 3},
+        "kept": {"evaluate_every": 9, "keep": "history"},
+    }[when]
+    with pytest.raises(Diverged, match=r"round 4: clients\.user holds numbers that are not finite"):
+        _run(tmp_path / "a", **({"checkpoint_every": 2} | every))
+    found = coterie.Run(tmp_path / "a").directory
+    assert [one["round"] for one in found.rounds()] == [1, 2, 3] and max(found.kept()) < 4
+
+
 def test_changed_data_is_noticed(tmp_path: Path) -> None:
     _run(tmp_path / "a")
     with pytest.raises(CoterieError, match="bring back the same data"):

@@ -36,6 +36,8 @@ def test_numbers_that_are_not_finite_are_found_wherever_they_are(bad: float) -> 
     assert tensors.finite(state) == "seen"
     state.table[1:, 1] = [bad, -bad]
     assert tensors.finite(state) == "table"
+    assert tensors.finite(state, state.table.nbytes) == "table"
+    assert tensors.finite(state, state.table.nbytes - 1) == "seen"  # the larger one was not looked at
 
 
 def test_large_numbers_whose_sum_overflows_are_finite() -> None:

@@ -28,6 +28,7 @@ from coterie.runs.spec import DataSpec, RunSpec
 from coterie.runs.summary import summarise, users_table
 
 _CHECKPOINT_SHARE = 30  # a checkpoint waits until training took so many times as long as the last one
+_LOOKED_AT_EACH_ROUND = 1 << 24  # bytes: larger arrays are looked at for NaN before they are evaluated or kept
 
 
 class Interrupted(CoterieError):
@@ -131,6 +132,12 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
         counts = watch.counts if watch else np.zeros(0, np.int64)
         return Progress(counts, np.array(list(clock.so_far().values())))
 
+    def look(at: State, number: int, largest: int | None = None) -> None:
+        bad = tensors.finite(at, largest)
+        if bad is not None:
+            problem = Diverged(f"round {number}: {bad} holds numbers that are not finite")
+            raise Diverged(_diverged(problem, directory, last_written))
+
     with _finish_round_on_interrupt() as interrupted:
         while True:
             try:
@@ -141,10 +148,12 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             if current is None:
                 break
             sent, state = state.server, current.state
-            bad = tensors.finite(state)
-            if bad is not None:
-                found_bad = Diverged(f"round {current.number}: {bad} holds numbers that are not finite")
-                raise Diverged(_diverged(found_bad, directory, last_written))
+            last = current.number == spec.rounds
+            evaluated = last or current.number % spec.evaluate_every == 0
+            due = current.number % spec.checkpoint_every == 0 and (
+                history or time.perf_counter() - since > _CHECKPOINT_SHARE * cost
+            )
+            look(state, current.number, None if evaluated or due else _LOOKED_AT_EACH_ROUND)
             record: dict[str, Any] = {
                 "round": current.number, "loss": current.loss, "participants": current.participants,
                 "bytes": {"up": current.bytes_up, "down": current.bytes_down}, "seconds": current.seconds,
@@ -154,8 +163,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                 record["privacy"] = guard.round_over(current.number, sent)
                 if guard.bytes_up is not None:
                     record["bytes"]["up"] = guard.bytes_up
-            last = current.number == spec.rounds
-            if last or current.number % spec.evaluate_every == 0:
+            if evaluated:
                 with clock.on("evaluate"):
                     record |= measure(algorithm, state, prepared, threads).metrics
                 if _select(spec, record) > best_value:
@@ -163,9 +171,6 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                     keeper.improved(state, current.number, progress())
             records.append(record)
             directory.append_round(record)
-            due = current.number % spec.checkpoint_every == 0 and (
-                history or time.perf_counter() - since > _CHECKPOINT_SHARE * cost
-            )
             if last or due:
                 began = time.perf_counter()
                 keeper.checkpoint(state, current.number, progress())
@@ -173,6 +178,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
                 last_written, cost = current.number, since - began
             yield record
             if interrupted and not last:
+                look(state, current.number)
                 keeper.checkpoint(state, current.number, progress())
                 raise Interrupted(
                     f"stopped after round {current.number} of {spec.rounds}; `coterie resume {directory.path}` goes on"

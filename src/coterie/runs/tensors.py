@@ -156,10 +156,15 @@ def nbytes(state: Any) -> int:
     return sum(int(value.nbytes) for _, value in leaves(state))
 
 
-def finite(state: Any) -> str | None:
-    """The first array that holds a number that is not finite, if any. Private rows are seen through their loss."""
+def finite(state: Any, largest: int | None = None) -> str | None:
+    """The first array that holds a number that is not finite, if any, of those with at most `largest` bytes.
+
+    Private rows are seen through their loss.
+    """
     for name, value in leaves(state):
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        if largest is not None and value.nbytes > largest:
             continue
         with np.errstate(over="ignore", invalid="ignore"):
             total = value.sum()  # of finite numbers if it is finite; if not, it may have overflown
