@@ -25,7 +25,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from coterie.report.measured import SAME_BYTES
+from coterie.report.measured import SAME_BYTES, brought_up, same_bytes
 from coterie.runs import tensors
 from coterie.runs.identity import hardware
 
@@ -96,11 +96,12 @@ def _state(tree: Path, data: str, row: Mapping[str, Any], rounds: int) -> str:
 def compare(records: Path, before: Path, now: Path, rounds: int, most: int) -> list[dict[str, Any]]:
     """For each algorithm whose code is another one in the tree `now`: both versions, and the hashes they share."""
     rows: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    same = same_bytes(records)  # what was shown before: those rows count as the former code's too
     for file in sorted(records.glob("*.json")):
         record = json.loads(file.read_text())
         for row in record.get("cells", []):
             if row["privacy"] is None and row["values"] is not None:
-                rows.setdefault(row["algorithm"], []).append((record["data"], row))
+                rows.setdefault(row["algorithm"], []).append((record["data"], brought_up(row, same)))
     found = []
     for algorithm, mine in sorted(rows.items()):
         versions = _version(before, algorithm), _version(now, algorithm)

@@ -24,6 +24,7 @@ _STRIP = 32  # numbers of a table
 _STRIPS = 2  # that are copied together, side by side: short pieces of rows far apart are slow to fetch
 _LANES = 16  # float32 in a vector; on processors whose vectors are shorter the compiler takes several
 _BYTES = 4 * _LANES
+_CODES = 4  # in a word of 64 bits
 
 
 def _row(context: Any, builder: Any, kind: Any, array: Any, number: Any, width: int) -> Any:
@@ -66,7 +67,11 @@ def _look_up(typing, totals, row, sums, codes, at):  # type: ignore[no-untyped-d
         mine = _row(context, builder, signature.args[3], given[3], given[4], _BATCH)
         found = [builder.load(out, align=_BYTES) for out in outs]
         for group in range(_BATCH):
-            code = builder.zext(builder.load(builder.gep(mine, [ir.Constant(whole, group)])), whole)
+            if group % _CODES == 0:  # four of them by one load: loads are what this loop waits for
+                place = builder.bitcast(builder.gep(mine, [ir.Constant(whole, group)]), whole.as_pointer())
+                word = builder.load(place, align=2)
+            here = builder.lshr(word, ir.Constant(whole, group % _CODES * 16))
+            code = builder.and_(here, ir.Constant(whole, 0xFFFF))
             parts = _vectors(builder, builder.gep(begin, [code]))
             found = [builder.fadd(a, builder.load(b, align=_BYTES)) for a, b in zip(found, parts, strict=True)]
         for value, out in zip(found, outs, strict=True):
