@@ -28,6 +28,7 @@ from coterie.runs.spec import DataSpec, RunSpec
 from coterie.runs.summary import summarise, users_table
 
 _CHECKPOINT_SHARE = 30  # a checkpoint waits until training took so many times as long as the last one
+_FIRST_GUESS = 4e8  # bytes a second: what the first checkpoint is thought to cost, before one was written
 _LOOKED_AT_EACH_ROUND = 1 << 24  # bytes: larger arrays are looked at for NaN before they are evaluated or kept
 
 
@@ -126,7 +127,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             algorithm, prepared.history, state, todo, spec.seed, spec.cohort, spec.dropout, threads,
             guard.path if guard else None, observe, guard.channel if guard else Channel(),
         )  # fmt: skip
-    last_written, cost, since = done, 0.0, time.perf_counter()
+    last_written, cost, since = done, tensors.nbytes(state) / _FIRST_GUESS, time.perf_counter()
 
     def progress() -> Progress:
         counts = watch.counts if watch else np.zeros(0, np.int64)
