@@ -137,6 +137,8 @@ def main() -> None:
     git = ["git", "-C", str(ROOT), "worktree"]
     records = ROOT / "papers" / asked.paper
     with tempfile.TemporaryDirectory() as place:
+        # Compiled anew: Numba would take a kernel from before a change of what it calls from another file.
+        os.environ["NUMBA_CACHE_DIR"] = f"{place}/kernels"
         former = Path(place) / "former"
         subprocess.run([*git, "add", "--quiet", "--detach", str(former), asked.before], check=True)
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.conftest import forget_kernels
 
 SOURCE = Path(__file__).parents[1] / "src" / "coterie"
 
@@ -69,3 +72,16 @@ def test_help_does_not_import_the_heavy_parts() -> None:
         "print([m for m in ('numba', 'polars', 'scipy', 'torch', 'plotly', 'flwr', 'pydantic') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_kernels_older_than_what_kernels_are_written_in_are_dropped(tmp_path: Path) -> None:
+    calls, called, other = tmp_path / "calls.py", tmp_path / "called.py", tmp_path / "other.py"
+    for file, text in ((calls, "from numba import njit"), (called, "from numba import njit"), (other, "import json")):
+        file.write_text(text)
+    kernel = tmp_path / "calls.f-1.py311.nbi"
+    kernel.write_text("compiled")
+    os.utime(kernel, (calls.stat().st_mtime + 1,) * 2)
+    os.utime(other, (calls.stat().st_mtime + 2,) * 2)  # no kernel has anything from it
+    assert forget_kernels(tmp_path) == 0 and kernel.exists()
+    os.utime(called, (calls.stat().st_mtime + 2,) * 2)
+    assert forget_kernels(tmp_path) == 1 and not kernel.exists()
