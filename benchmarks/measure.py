@@ -52,9 +52,14 @@ def _version(package: str) -> str | None:
 
 
 def save(name: str, result: dict[str, Any]) -> Path:
-    """Write a result with its circumstances."""
+    """Write a result with its circumstances; the last ones of other processors stay beside it."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
+    former = json.loads(path.read_text()) if path.exists() else {}
+    others = former.pop("elsewhere", {})
+    if former:
+        others[former["hardware"]["cpu"]] = former
+    others.pop(_processor(), None)
     circumstances = {
         "commit": _commit(),
         "hardware": {"cpu": _processor(), "cores": os.cpu_count()},
@@ -62,5 +67,6 @@ def save(name: str, result: dict[str, Any]) -> Path:
         "versions": {"python": platform.python_version()}
         | {package: _version(package) for package in ("coterie", "numpy", "numba", "torch")},
     }
-    path.write_text(json.dumps(result | circumstances, indent=2) + "\n")
+    elsewhere = {"elsewhere": others} if others else {}
+    path.write_text(json.dumps(result | circumstances | elsewhere, indent=2) + "\n")
     return path
