@@ -85,3 +85,60 @@ def test_kernels_older_than_what_kernels_are_written_in_are_dropped(tmp_path: Pa
     assert forget_kernels(tmp_path) == 0 and kernel.exists()
     os.utime(called, (calls.stat().st_mtime + 2,) * 2)
     assert forget_kernels(tmp_path) == 1 and not kernel.exists()
+
+
+def _kernels() -> dict[str, dict[str, ast.FunctionDef]]:
+    """Compiled functions by module and name."""
+
+    def compiled(node: ast.stmt) -> bool:
+        if not isinstance(node, ast.FunctionDef):
+            return False
+        by = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+        return any(isinstance(one, ast.Name) and one.id == "njit" for one in by)
+
+    found = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        module = ".".join(["coterie", *file.relative_to(SOURCE).with_suffix("").parts])
+        found[module] = {node.name: node for node in ast.parse(file.read_text()).body if compiled(node)}  # type: ignore
+    return found
+
+
+def _calls(
+    module: str, kernel: ast.FunctionDef, kernels: dict[str, dict[str, ast.FunctionDef]]
+) -> set[tuple[str, str]]:
+    """Which compiled functions a compiled function calls: by name, or as an attribute of a module it imported."""
+    tree = ast.parse((SOURCE / Path(*module.split(".")[1:])).with_suffix(".py").read_text())
+    names = {name: (module, name) for name in kernels[module]}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("coterie"):
+            for one in node.names:
+                names[one.asname or one.name] = (node.module, one.name)
+    found = set()
+    for call in ast.walk(kernel):
+        what = call.func if isinstance(call, ast.Call) else None
+        if isinstance(what, ast.Name) and what.id in names:
+            found.add(names[what.id])
+        elif isinstance(what, ast.Attribute) and isinstance(what.value, ast.Name) and what.value.id in names:
+            found.add((".".join(names[what.value.id]), what.attr))
+    return {
+        (where, name)
+        for where, name in found
+        if name in kernels.get(where, {}) and (where, name) != (module, kernel.name)
+    }
+
+
+def test_kernels_that_kernels_call_become_part_of_them() -> None:
+    """Else which of two compiled copies runs depends on what was loaded before: docs/decisions/kernels.md."""
+    kernels = _kernels()
+    called = {
+        one for module, mine in kernels.items() for node in mine.values() for one in _calls(module, node, kernels)
+    }
+    assert ("coterie.algorithms.factor_step", "step_rows") in called and ("coterie.rng", "stream") in called
+    loose = []
+    for module, name in sorted(called):
+        (how,) = kernels[module][name].decorator_list
+        said = {one.arg: one.value for one in how.keywords} if isinstance(how, ast.Call) else {}
+        inline = said.get("forceinline")
+        if not (isinstance(inline, ast.Constant) and inline.value is True):
+            loose.append(f"{module}.{name}: @njit(..., forceinline=True)")
+    assert not loose, "\n".join(loose)

@@ -22,7 +22,7 @@ _U30, _U27, _U31, _U32, _U11 = (np.uint64(n) for n in (30, 27, 31, 32, 11))
 _DOUBLE = 1.0 / (1 << 53)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def mix(x):  # type: ignore[no-untyped-def]
     """Scramble 64 bits."""
     x = (x ^ (x >> _U30)) * _MIX_A
@@ -30,7 +30,7 @@ def mix(x):  # type: ignore[no-untyped-def]
     return x ^ (x >> _U31)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def stream(seed, round_, user_key, purpose):  # type: ignore[no-untyped-def]
     """The start of the stream for these four."""
     state = mix(np.uint64(seed) + _GOLDEN)
@@ -39,19 +39,19 @@ def stream(seed, round_, user_key, purpose):  # type: ignore[no-untyped-def]
     return mix(state + _GOLDEN * np.uint64(purpose))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def after(state):  # type: ignore[no-untyped-def]
     """The next state of a stream; `mix` of it is the next number."""
     return state + _GOLDEN
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def below(state, n):  # type: ignore[no-untyped-def]
     """A whole number in 0..n-1 (n below 2**32) from one state."""
     return np.int64(((mix(state) >> _U32) * np.uint64(n)) >> _U32)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def uniform(state):  # type: ignore[no-untyped-def]
     """A number in [0, 1) from one state."""
     return np.float64(mix(state) >> _U11) * _DOUBLE

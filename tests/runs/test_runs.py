@@ -195,7 +195,7 @@ def test_large_arrays_are_looked_at_before_anything_is_made_of_them(
 
     simulate = drive.simulate
     monkeypatch.setattr(drive, "simulate", spoilt)
-    monkeypatch.setattr(drive, "_LOOKED_AT_EACH_ROUND", 0)
+    monkeypatch.setattr(drive, "_LARGE", 0)
     every = {
         "evaluated": {"evaluate_every": 4, "checkpoint_every": 3},
         "kept": {"evaluate_every": 9, "keep": "history"},

@@ -63,6 +63,17 @@ def _same_after(folder: Path, kills: int, seed: int) -> None:
             assert again[key] == whole[key], key
 
 
+@pytest.mark.parametrize("algorithm", ["fedrap", "gpfedrec"])
+def test_compiled_just_now_or_loaded_it_is_the_same_model(tmp_path: Path, algorithm: str) -> None:
+    """A run's first process compiles its kernels; what goes on after a crash finds them on the disk."""
+    words = [*COMMAND, *RUN, "--rounds", "6", "--algorithm", algorithm, "--out"]
+    env, models = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}, []
+    for name in ("compiled", "loaded"):
+        subprocess.run([*words, str(tmp_path / name)], env=env, capture_output=True, check=True, timeout=600)
+        models.append(json.loads((tmp_path / name / "summary.json").read_text())["last_model_sha256"])
+    assert any((tmp_path / "kernels").rglob("*.nbc")) and models[0] == models[1]
+
+
 def test_kill_minus_nine_and_resume_give_the_same_model(tmp_path: Path) -> None:
     _same_after(tmp_path, kills=5, seed=1)
 

@@ -207,7 +207,7 @@ def fetch(typing, sums, at, apart):  # type: ignore[no-untyped-def]
     return types.void(sums, types.int64, types.int64), build
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def room(count):  # type: ignore[no-untyped-def]
     """uint8[count] of zeros where a vector never lies across two lines of the cache."""
     found = np.zeros(count + DEPTH, np.uint8)

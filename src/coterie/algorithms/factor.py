@@ -60,7 +60,7 @@ def check_recency(half_life: float, oldest: float, batch: int) -> None:
         raise ValueError(f"half_life={half_life} with batch={batch}: weights need her whole history in one step")
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _weights(count, half_life, oldest):  # type: ignore[no-untyped-def]
     """float64[count]: what a positive of each age weighs, 1 in the mean."""
     weights, fade, total = np.empty(count), 0.5 ** (1.0 / half_life), 0.0
@@ -108,7 +108,7 @@ def _fold(  # type: ignore[no-untyped-def]
         sizes[c] = np.int64(size) + neg_indptr[c + 1] - neg_indptr[c]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _rows(examples, n, hers, whole, count, both, work, which):  # type: ignore[no-untyped-def]
     """A batch's rows, ascending, into `which`, their counts into `work`; returns how many, and how many with a D.
 
@@ -128,7 +128,7 @@ def _rows(examples, n, hers, whole, count, both, work, which):  # type: ignore[n
     return found, own
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _places(row_at, used, which):  # type: ignore[no-untyped-def]
     """Where her rows of this round stand in the store, ascending, into `which`; returns how many.
 

@@ -17,7 +17,9 @@ _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _ROUNDER = np.float32(1.5 * 2**23)  # adding this leaves a float32 without a fraction
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})  # a callee inherits what it does not say; no reassociation here
+@njit(
+    nogil=True, cache=True, forceinline=True, fastmath={"contract"}
+)  # a callee inherits what it does not say; no reassociation here
 def exp(x):  # type: ignore[no-untyped-def]
     """e**x in float32 for x <= 0, to two units in the last place. The library's is a call; this one vectorises."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x
@@ -33,7 +35,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     return np.int32(np.float32(p).view(np.int32) + (np.float32(rounded).view(np.int32) << 23)).view(np.float32)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def log1p(e):  # type: ignore[no-untyped-def]
     """log(1 + e) in float32 for 0 <= e <= 1: 2 artanh(e / (2 + e)) by its series. It vectorises too."""
     z = e / (np.float32(2.0) + e)
@@ -46,7 +48,7 @@ def log1p(e):  # type: ignore[no-untyped-def]
     return p * q * z + np.float32(2.0) * z
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def step_rows(first, last, which, C, D, u, gu, bias, positives, negatives, work, scales, size, fade, s, track):  # type: ignore[no-untyped-def]
     """Step on rows which[first:last] of C and D, adding to gu. Returns sums of loss, penalty, bias gradient.
 

@@ -27,7 +27,7 @@ from coterie.errors import CoterieError
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _cholesky_solve(A, b):  # type: ignore[no-untyped-def]
     """x with A x = b for a positive definite A; both are overwritten. Small and alone on its core: no LAPACK needed."""
     k = len(b)

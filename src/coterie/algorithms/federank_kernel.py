@@ -78,7 +78,7 @@ def buffers(n_items: int, most_triples: int, width: int, hardest: int, ahead: in
     )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _holds(items, first, last, item):  # type: ignore[no-untyped-def]
     """Is `item` in the ascending items[first:last]? Halving without a branch: a processor guesses these wrong."""
     left = last - first
@@ -89,7 +89,7 @@ def _holds(items, first, last, item):  # type: ignore[no-untyped-def]
     return left == 1 and items[first] == item
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def chosen(stream, number, pi):  # type: ignore[no-untyped-def]
     """The coin of one item (or triple), a function of the stream and its number alone: heads with probability pi."""
     return rng.uniform(stream + _GOLDEN * np.uint64(number + 1)) < pi
@@ -97,7 +97,7 @@ def chosen(stream, number, pi):  # type: ignore[no-untyped-def]
 
 # Inlined, and with their arrays as plain arguments: handing over tuples of two dozen arrays for each client would cost
 # more than a triple does.
-@njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True, forceinline=True, inline="always")
 def _draw(  # type: ignore[no-untyped-def]
     i, exchange, seed, indptr, items, avoid_indptr, avoid, never_indptr, never, pi_of, triples, keys, m, s,
     liked, others, sent, at,
@@ -131,7 +131,7 @@ def _draw(  # type: ignore[no-untyped-def]
         sent[at + t] = goes and not (keeps and _holds(never, never_first, never_last, own))
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST, inline="always")
 def _learn(  # type: ignore[no-untyped-def]
     i, triples, rates, table, user, s, liked_items, others, sent, at,
     place, rows, roles, pull, count, values, now, step, diff, drawn, cursor,
@@ -194,7 +194,7 @@ def _learn(  # type: ignore[no-untyped-def]
     return n, loss
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST, inline="always")
 def _hardest(table, now, i, others, at, hardest):  # type: ignore[no-untyped-def]
     """Of the unseen items drawn for triple `at` the one she would rank highest."""
     other, k = np.int64(others[at * hardest]), now.shape[1]
@@ -210,7 +210,7 @@ def _hardest(table, now, i, others, at, hardest):  # type: ignore[no-untyped-def
     return other
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST, inline="always")
 def _single(table, squares, user, i, rate, lr_server, s, liked, other, sent):  # type: ignore[no-untyped-def]
     """`_learn` and the server's step where an exchange is one triple: nothing to add up, so nothing is put aside."""
     f = np.float32

@@ -55,7 +55,7 @@ class Shares(NamedTuple):
     self: np.float32  # of C[j] in e_j
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def shares(layers, d, plain):  # type: ignore[no-untyped-def]
     odd, even = (layers + 1) // 2, layers // 2 + 1
     one, d = 1.0 / (layers + 1), max(d, 1)
@@ -65,7 +65,7 @@ def shares(layers, d, plain):  # type: ignore[no-untyped-def]
     return Shares(f(even * one), f(link), f(link), f((even - 1) * one / d), f(one))
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _step(  # type: ignore[no-untyped-def]
     n, d, C, u, positive, negative, w, e_user, shift, g_user, errors, rate_user, rate_item, decay_user, decay_item
 ):

@@ -72,7 +72,7 @@ class Local(NamedTuple):
     noise: float
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _others(line, k, sent, known, z):  # type: ignore[no-untyped-def]
     """z: the mean vector of an item's other holders, or 0 if there are none."""
     count = line[2 * k] - (np.float32(1.0) if known else np.float32(0.0))
@@ -81,7 +81,7 @@ def _others(line, k, sent, known, z):  # type: ignore[no-untyped-def]
         z[q] = (line[k + q] - (sent[q] if known else np.float32(0.0))) * inverse
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _embed(d, C, Z, u, W, V, H, mean, h_user):  # type: ignore[no-untyped-def]
     """Her items' nodes H, their mean and her own node, from the first d rows of C and Z."""
     f, k = np.float32, len(u)
@@ -99,7 +99,7 @@ def _embed(d, C, Z, u, W, V, H, mean, h_user):  # type: ignore[no-untyped-def]
             h_user[q] += V[q, r] * mean[r]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def gradients(n, d, C, Z, u, W, V, positive, negative, gC, gu, gW, gV, H, mean, h_user):  # type: ignore[no-untyped-def]
     """Loss, summed over the first n rows of C, of which the first d are hers; its gradients by C, u, W and V."""
     f, k = np.float32, len(u)
@@ -130,13 +130,13 @@ def gradients(n, d, C, Z, u, W, V, positive, negative, gC, gu, gW, gV, H, mean, 
     return loss
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _laplace(state, scale):  # type: ignore[no-untyped-def]
     x = rng.uniform(state) - 0.5
     return np.float32(-scale * np.sign(x) * np.log(max(1.0 - 2.0 * abs(x), 1e-300)))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _disguise(state, n, m, k, taken, rows, values, dense, s):  # type: ignore[no-untyped-def]
     """Add pseudo items to the first n rows; clip and add noise to the first k columns. Returns how many rows."""
     f = np.float32

@@ -38,7 +38,7 @@ class Client(NamedTuple):
     seed: np.ndarray  # int64[n]: what her random numbers follow from; no vector is kept
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _rebuild(n, C, positive, negative, u, gu, steps, rate, decay, bias):  # type: ignore[no-untyped-def]
     """`steps` gradient steps on u over the first n rows of C."""
     f, k = np.float32, len(u)
@@ -59,7 +59,7 @@ def _rebuild(n, C, positive, negative, u, gu, steps, rate, decay, bias):  # type
             u[d] -= rate * gu[d]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _learn(n, C, positive, negative, u, rate, decay, bias):  # type: ignore[no-untyped-def]
     """One gradient step on the rows of C, which are independent given u. Returns the loss before it, summed."""
     f, k = np.float32, len(u)
@@ -80,7 +80,7 @@ def _learn(n, C, positive, negative, u, rate, decay, bias):  # type: ignore[no-u
     return loss
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _gather(i, indptr, items, counts, drawn, tables, which, position, rows, C, weights, support, state):  # type: ignore[no-untyped-def]
     """Her distinct rows with their weights: positive and negative, in support (columns 0, 1) and query (2, 3)."""
     n, cursor, positives = 0, np.int64(0), np.int64(0)

@@ -77,7 +77,7 @@ class Shape(NamedTuple):
     p: int
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _layers(vector, meta, c, h):  # type: ignore[no-untyped-def]
     """Fill c[mem] and h[3, hidden] (after ReLU) for one person."""
     c[:] = np.float32(0.0)
@@ -120,7 +120,7 @@ def generate(vectors, meta, s, out):  # type: ignore[no-untyped-def]
                 out[i, j, s.low + o] = theta[at] if at < s.p else f(0.0)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _network(table, s, theta, fused):  # type: ignore[no-untyped-def]
     """Unpack theta[p] from a downloaded table and fill fused[low, hidden] = R W1."""
     extra = table.shape[1] - s.low
@@ -134,7 +134,7 @@ def _network(table, s, theta, fused):  # type: ignore[no-untyped-def]
                 fused[a, o] += theta[a * s.dim + d] * theta[s.w1 + d * s.hidden + o]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _forward(line, theta, fused, s, z):  # type: ignore[no-untyped-def]
     """The score of an item from its row of L; z[hidden] becomes its layer after ReLU."""
     x = theta[s.b2]

@@ -42,7 +42,7 @@ def n_activations(sizes: Sequence[int], head: int = 0) -> int:
     return sum(sizes) - head
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _products(out, row, starts, least, theta, first, by_row, by_term, terms, acts, top, n):  # type: ignore[no-untyped-def]
     """out[row + r, e] = starts[r] + the sum of theta[first + r by_row + t by_term] acts[top + t, e] over t < terms.
 
@@ -69,7 +69,7 @@ def _products(out, row, starts, least, theta, first, by_row, by_term, terms, act
             z[e] = least if z[e] < least else z[e]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def forward(theta, sizes, head, acts, n):  # type: ignore[no-untyped-def]
     """Fill `acts` below its first rows (the inputs after `head`) for n columns; its last rows are the end's z.
 
@@ -90,7 +90,7 @@ def forward(theta, sizes, head, acts, n):  # type: ignore[no-untyped-def]
         at, above, common = bias + outputs, above + fresh, 0
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _inner_products(grad, first, left, top, rows, right, below, others, n):  # type: ignore[no-untyped-def]
     """grad[first + r others + s] = sum over e < n of left[top + r, e] right[below + s, e], r < rows, s < others."""
     tiled, paired = rows // tiles.ROWS * tiles.ROWS, others // tiles.PAIR * tiles.PAIR
@@ -110,7 +110,7 @@ def _inner_products(grad, first, left, top, rows, right, below, others, n):  # t
             grad[at] = total
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def backward(theta, sizes, head, acts, deltas, n, grad, grad_head):  # type: ignore[no-untyped-def]
     """From dL/dz of the last layer (the last rows of `deltas`) to all gradients.
 

@@ -45,13 +45,13 @@ class Moved(NamedTuple):
     values: np.ndarray  # float32[r, k]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _whole_tiles(n):  # type: ignore[no-untyped-def]
     """n examples, rounded up to the network's tiles."""
     return (n + tiles.COLUMNS - 1) // tiles.COLUMNS * tiles.COLUMNS
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST, error_model="numpy")
 def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, positive, negative, size, s):  # type: ignore[no-untyped-def]
     """One simultaneous step on u, theta and the buffer's rows; `rows` are the batch's n distinct ones of `held`."""
     f = np.float32
@@ -91,7 +91,7 @@ def _step(rows, n, C, R, held, u, theta, sizes, acts, deltas, grad, grad_user, p
     return loss
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _rows_of(out, table, rows, n):  # type: ignore[no-untyped-def]
     """out[t] = table[rows[t]] for t < n: row by row, which the compiler copies as vectors."""
     for t in range(n):

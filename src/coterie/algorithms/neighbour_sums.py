@@ -76,7 +76,7 @@ def _steps(linked, order):  # type: ignore[no-untyped-def]
     return cut, indptr, strays
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _terms(which, cut, indptr, strays, order, columns):  # type: ignore[no-untyped-def]
     """What is added to each row's prefix of whole fours, row after row: the users and their signed weights.
 
@@ -146,7 +146,7 @@ def _add_terms(typing, out, at, running, weight, users, weights, first, last, ta
     return types.void(out, i, running, types.float32, users, weights, i, i, tables, i, i), build
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _add_fours(running, tables, columns, users, first):  # type: ignore[no-untyped-def]
     """running += the weighted tables of these users, a multiple of four, from `first` on, in double precision."""
     end = first + len(running)

@@ -18,7 +18,7 @@ _ROOT_HALF = np.int32(0x3F3504F3)  # the bits of sqrt(1/2)
 _MAGNITUDE, _STEP = np.int32(0x7FFFFFFF), np.float32(2.0**-31)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, forceinline=True, error_model="numpy")
 def _log(x):  # type: ignore[no-untyped-def]
     """log x in float32 for 0 < x <= 1: x = 2**e f, f near 1, log f = 2 artanh((f - 1) / (f + 1)) by its series."""
     bits = np.float32(x).view(np.int32)

@@ -49,7 +49,7 @@ class Local(NamedTuple):
     decay_item: float
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST)
 def _step(rows, n, E, w, g, positive, negative, size, rate_score, s):  # type: ignore[no-untyped-def]
     """The score function first, then, with the new one, the batch's n distinct rows. Returns the loss before."""
     f = np.float32

@@ -81,7 +81,7 @@ def _look_up(typing, totals, row, sums, codes, at):  # type: ignore[no-untyped-d
     return types.void(totals, types.int64, sums, codes, types.int64), build
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _strips(count):  # type: ignore[no-untyped-def]
     """float32[count, _STRIP] of zeros where a vector never lies across two lines of the cache."""
     room = np.zeros(count * _STRIP + _LANES, np.float32)
@@ -108,7 +108,7 @@ def _scale_strip(typing, to, at, given, begin, weight):  # type: ignore[no-untyp
     return types.void(to, types.int64, given, types.int64, types.float32), build
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _copy(strips, padded, tables, columns, first):  # type: ignore[no-untyped-def]
     """strips[k * padded + j] = the k-th strip of columns[j] tables[j] from number `first` on."""
     width = tables.shape[1]
@@ -122,7 +122,7 @@ def _copy(strips, padded, tables, columns, first):  # type: ignore[no-untyped-de
                     strips[k * padded + j, t] = columns[j] * tables[j, begin + t]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def add_up(linked, which, rows, columns, tables, out):  # type: ignore[no-untyped-def]
     """out[which[c]] = rows[which[c]] x the sum of columns[j] tables[j] over the users j that linked[c] has."""
     n, width = tables.shape

@@ -65,7 +65,7 @@ def _scales(tables):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _left_tiles(tables, who, scales, first, many, out, last):  # type: ignore[no-untyped-def]
     """Numbers `first` to `first + many` of these users' tables: for 16 users and each digit a line of _STEPS tiles."""
     line, width = _STEPS * TILE, tables.shape[1]
@@ -82,7 +82,7 @@ def _left_tiles(tables, who, scales, first, many, out, last):  # type: ignore[no
                 _cut(out, at, line, last, 0, scales[who[a]])  # type: ignore[call-arg]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _transposed(tiles, out):  # type: ignore[no-untyped-def]
     """Left tiles as right ones: the same words with rows and columns changed over."""
     for tile in range(0, len(tiles), TILE // 4):
@@ -91,7 +91,7 @@ def _transposed(tiles, out):  # type: ignore[no-untyped-def]
                 out[tile + column * SIDE + row] = tiles[tile + row * SIDE + column]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _add(total, a, b, sums):  # type: ignore[no-untyped-def]
     """total[a : a + 32, b : b + 32] += the numbers whose digits' products stand in `sums`, as far as there are any."""
     rows, columns = min(_TOGETHER, total.shape[0] - a), min(_TOGETHER, total.shape[1] - b)

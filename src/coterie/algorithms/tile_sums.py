@@ -111,7 +111,7 @@ def _copy(typing, out, at, given, begin):  # type: ignore[no-untyped-def]
     return types.void(out, types.int64, given, types.int64), build
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _left_tiles(linked, steps):  # type: ignore[no-untyped-def]
     """A 0/1 matrix as lines of `steps` left tiles."""
     count, n = linked.shape
@@ -123,7 +123,7 @@ def _left_tiles(linked, steps):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _scale(given, first, columns, scales, inverse, seen):  # type: ignore[no-untyped-def]
     """By what the numbers of _WIDE columns are made whole, each column for itself, and back; 0 where all are nothing.
 
@@ -146,7 +146,7 @@ def _scale(given, first, columns, scales, inverse, seen):  # type: ignore[no-unt
     return near
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _right_tiles(given, first, columns, scales, four, steps, out):  # type: ignore[no-untyped-def]
     """_WIDE columns of everybody's weighted tables, whole and cut into digits, as lines of `steps` right tiles."""
     n, width = given.shape
@@ -160,7 +160,7 @@ def _right_tiles(given, first, columns, scales, four, steps, out):  # type: igno
             _cut(out, at, steps * (TILE // 4), four, 0, _WIDE, columns, j, scales)  # type: ignore[call-arg]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _products(lefts, rights, steps, which, begin, rows, inverse, sums, out):  # type: ignore[no-untyped-def]
     """out[c] = rows[which[begin + c]] x the sums of that row, of _WIDE columns, for c < _TOGETHER."""
     line = steps * TILE

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def most_rows(ids, indptr, neg_indptr, n_items):  # type: ignore[no-untyped-def]
     """The largest number of rows that one client of the cohort can touch, and the sum over all of them."""
     most, total = np.int64(0), np.int64(0)
@@ -16,7 +16,7 @@ def most_rows(ids, indptr, neg_indptr, n_items):  # type: ignore[no-untyped-def]
     return most, total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def gather(i, indptr, items, counts, drawn, position, rows, positive, negative):  # type: ignore[no-untyped-def]
     """Fill rows and weights of client i; her own items are the first ones. `position` is -1 before and after.
 
@@ -40,7 +40,7 @@ def gather(i, indptr, items, counts, drawn, position, rows, positive, negative):
     return n, size
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def logistic(x, positive, negative):  # type: ignore[no-untyped-def]
     """Loss and its derivative at x of `positive` ones and `negative` zeros."""
     weight = positive + negative

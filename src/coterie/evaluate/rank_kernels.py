@@ -22,7 +22,7 @@ def gather(indptr, items, users, cursor, out):  # type: ignore[no-untyped-def]
         cursor[e] = at
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _sift(keys, heap, size, item):  # type: ignore[no-untyped-def]
     """Put `item` in place of the root of a heap whose root is the worst: the lowest key, among equals the last item."""
     at = 0
@@ -42,7 +42,7 @@ def _sift(keys, heap, size, item):  # type: ignore[no-untyped-def]
     heap[at] = item
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _best(keys, top):  # type: ignore[no-untyped-def]
     """The items with the highest keys into `top`, best first, equal ones by lower number, -1 where too few are finite.
 
@@ -71,7 +71,7 @@ def _best(keys, top):  # type: ignore[no-untyped-def]
         top[last] = worst
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _not_below(keys, bound):  # type: ignore[no-untyped-def]
     """How many keys are at least `bound`; NaN never is. An int32 sum, so that the loop becomes vector code."""
     count = np.int32(0)

@@ -28,8 +28,8 @@ from coterie.runs.spec import DataSpec, RunSpec
 from coterie.runs.summary import summarise, users_table
 
 _CHECKPOINT_SHARE = 30  # a checkpoint waits until training took so many times as long as the last one
-_FIRST_GUESS = 4e8  # bytes a second: what the first checkpoint is thought to cost, before one was written
-_LOOKED_AT_EACH_ROUND = 1 << 24  # bytes: larger arrays are looked at for NaN before they are evaluated or kept
+_FIRST_GUESS = 4e8  # bytes a second: how fast a large state's first checkpoint is thought to be written
+_LARGE = 1 << 24  # bytes: larger arrays are looked at for NaN only before they are evaluated or kept
 
 
 class Interrupted(CoterieError):
@@ -127,7 +127,8 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             algorithm, prepared.history, state, todo, spec.seed, spec.cohort, spec.dropout, threads,
             guard.path if guard else None, observe, guard.channel if guard else Channel(),
         )  # fmt: skip
-    last_written, cost, since = done, tensors.nbytes(state) / _FIRST_GUESS, time.perf_counter()
+    cost = tensors.nbytes(state) / _FIRST_GUESS if tensors.nbytes(state) > _LARGE else 0.0
+    last_written, since = done, time.perf_counter()
 
     def progress() -> Progress:
         counts = watch.counts if watch else np.zeros(0, np.int64)
@@ -154,7 +155,7 @@ def _drive(spec: RunSpec, data: Interactions, directory: RunDirectory, threads: 
             due = current.number % spec.checkpoint_every == 0 and (
                 history or time.perf_counter() - since > _CHECKPOINT_SHARE * cost
             )
-            look(state, current.number, None if evaluated or due else _LOOKED_AT_EACH_ROUND)
+            look(state, current.number, None if evaluated or due else _LARGE)
             record: dict[str, Any] = {
                 "round": current.number, "loss": current.loss, "participants": current.participants,
                 "bytes": {"up": current.bytes_up, "down": current.bytes_down}, "seconds": current.seconds,
