@@ -90,16 +90,15 @@ def test_kernels_older_than_what_kernels_are_written_in_are_dropped(tmp_path: Pa
 def _kernels() -> dict[str, dict[str, ast.FunctionDef]]:
     """Compiled functions by module and name."""
 
-    def compiled(node: ast.stmt) -> bool:
-        if not isinstance(node, ast.FunctionDef):
-            return False
+    def compiled(node: ast.FunctionDef) -> bool:
         by = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
         return any(isinstance(one, ast.Name) and one.id == "njit" for one in by)
 
     found = {}
     for file in sorted(SOURCE.rglob("*.py")):
         module = ".".join(["coterie", *file.relative_to(SOURCE).with_suffix("").parts])
-        found[module] = {node.name: node for node in ast.parse(file.read_text()).body if compiled(node)}  # type: ignore
+        functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
+        found[module] = {node.name: node for node in functions if compiled(node)}
     return found
 
 
