@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from coterie.errors import CoterieError
     from coterie.report.compare import compare
     from coterie.report.html import report
+    from coterie.report.reproduce import reproduce
     from coterie.report.sweep import sweep
     from coterie.runs.api import open, resume, run
     from coterie.runs.continuing import continue_run
@@ -49,6 +50,7 @@ _PLACES = {
     "load": "coterie.data",
     "open": "coterie.runs.api",
     "report": "coterie.report.html",
+    "reproduce": "coterie.report.reproduce",
     "resume": "coterie.runs.api",
     "run": "coterie.runs.api",
     "sweep": "coterie.report.sweep",
@@ -58,7 +60,7 @@ _PLACES = {
 __all__ = [
     "ALS", "BPR", "EASE", "FCF", "MF", "NCF", "SGL", "CoterieError", "FedMF", "FedRAP", "FedeRank", "Interactions",
     "ItemKNN", "LightGCN", "MostPop", "MultVAE", "Random", "Run", "UserKNN", "choose", "compare", "continue_run",
-    "load", "open", "report", "resume", "run", "sweep", "synthetic",
+    "load", "open", "report", "reproduce", "resume", "run", "sweep", "synthetic",
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from coterie.protocol import Prepared, prepare, resolve
 from coterie.report.federank_rows import METRICS, best_epoch, measure, refitted
 from coterie.report.figures import _plotly
 from coterie.runs import tensors
+from coterie.runs.identity import algorithm_version
 
 PIS = tuple(round(0.1 * step, 1) for step in range(11))
 MOST_UPDATED, MOST_POPULAR = 1000, 250
@@ -144,8 +145,7 @@ class Study:
 
     def _cached(self, T: int | str, lr: float, pi: float, refit_epochs: int | None = None) -> dict[str, Any]:
         algorithm = make("federank", self.behaviour, triples=T, lr=lr, pi=pi)
-        key = [repr(algorithm), self.data.sha256, self.protocol, self.epochs, self.every, self.seed, refit_epochs]
-        place = self.out / "measured" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
+        place = self._place(algorithm, refit_epochs)
         if not place.exists():
             again = "" if refit_epochs is None else f", on 80 % for {refit_epochs} epochs"
             self.say(f"{self.data.name}: T {T}, lr {lr:g}, pi {pi}{again}")
@@ -158,6 +158,17 @@ class Study:
             tensors.write_json(place, about | measured)
         found: dict[str, Any] = json.loads(place.read_text())
         return found
+
+    def _place(self, algorithm: Any, refit_epochs: int | None = None) -> Path:
+        """Where a model's figures are kept: by what was asked and the code that answers."""
+        asked = [repr(algorithm), self.data.sha256, self.protocol, self.epochs, self.every, self.seed, refit_epochs]
+        key = json.dumps([*asked, algorithm_version("federank")])
+        return self.out / "measured" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+    def missing(self) -> int:
+        """Models of the curves that have still to be trained, at the behaviour's own rate."""
+        every = (make("federank", self.behaviour, triples=T, pi=pi) for T in self.triples for pi in self.pis)
+        return sum(not self._place(one).exists() for one in every)
 
     def _measure(self, algorithm: Any, prepared: Prepared) -> dict[str, Any]:
         """Train; the best epoch on validation is measured on the test."""

@@ -7,9 +7,7 @@ stopped goes on. What was measured is written as one JSON file for each data set
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +15,7 @@ from coterie import __version__
 from coterie.data import load
 from coterie.data.interactions import Interactions
 from coterie.errors import CoterieError, unknown_name
-from coterie.report.drawings import draw, study
+from coterie.report.drawings import draw, has_study, models_to_train, study
 from coterie.report.measured import brought_up, candidate_on_record, measured, same_bytes, validation
 from coterie.report.plan import (
     PROTOCOLS,
@@ -30,13 +28,14 @@ from coterie.report.plan import (
     with_rows,
     write_part,
 )
-from coterie.report.sweep_display import SILENCE, Remaining, duration
+from coterie.report.reproduce_display import Progress, aside
+from coterie.report.sweep_display import duration
 from coterie.runs import tensors
 from coterie.runs.directory import RunDirectory
 from coterie.runs.drive import Interrupted
 from coterie.runs.identity import available_cores, question_key, run_key
 from coterie.runs.spec import DataSpec, RunSpec
-from coterie.runs.workers import Event, Job, Workers, cpu_seconds, finished
+from coterie.runs.workers import Job, Workers, finished
 
 
 class Asked(NamedTuple):
@@ -76,8 +75,14 @@ def reproduce(
     work.out.mkdir(parents=True, exist_ok=True)
     written = [work.record(name, found) for name, found in sets.items()]
     written.append(write_page(read_paper(paper), work.out))
+    work.tell_kept()
     if stopped is not None:
         raise CoterieError(f"stopped; what is finished is in {work.out}, and the same command goes on where it was")
+    if work.failed:
+        raise CoterieError(
+            f"{len(work.failed)} runs failed, the first with: {work.failed[0]}\nWhat is finished is in {work.out}; the "
+            "same command tries the others again"
+        )
     return written
 
 
@@ -110,13 +115,15 @@ class _Work:
         self.cells: dict[str, list[Cell]] = {}
         self.before: dict[str, dict[tuple[str, str, str], dict[str, Any]]] = {}  # rows on record, by data set
         self.figures: dict[str, dict[str, Any]] = {}  # drawings on record
-        self.missing: dict[str, str] = {}
+        self.sets: dict[str, Interactions] = {}  # those at hand
+        self.missing: dict[str, str] = {}  # why others are not
         self.sizes: dict[str, int] = {}  # interactions by hash, to guess how long a run takes
         self.parts: dict[str, float] = {}  # sparsity of the parts that were made
+        self.failed: list[str] = []  # why runs came to nothing
+        self.kept = 0  # rows on record with more seeds than were asked for: they stay
 
     def read(self) -> dict[str, Interactions]:
         """The data sets at hand, and the cells they serve; those that nobody named and are not there are missing."""
-        found: dict[str, Interactions] = {}
         for name in self.data or self.paper["datasets"]:
             entries = [one for one in self.entries if name in one["datasets"]]
             try:
@@ -126,11 +133,13 @@ class _Work:
             except CoterieError as problem:
                 if self.data:
                     raise
-                self.missing[name] = "not at hand" if "missing" not in self.paper else str(problem).splitlines()[0]
+                self.missing[name] = str(problem)
                 continue
             if not entries:
+                if self.data:
+                    raise CoterieError(self._elsewhere(name))
                 continue
-            found[name] = data
+            self.sets[name] = data
             self.before[name], self.figures[name] = self._recorded(name)
             where = {name: self._spec(name, data)}
             for row in (row for one in entries for row in one.get("rows", []) if "subset" in row):
@@ -138,7 +147,47 @@ class _Work:
             self.cells[name] = [
                 cell for one in entries for cell in cells(self.paper, one, where, name, self.protocols, self.seeds)
             ]
-        return found
+        self._leave_out()
+        if self.missing and not self.sets:
+            raise CoterieError("none of the paper's data sets is at hand\n" + "\n".join(self.missing.values()))
+        for name, why in self.missing.items():
+            self._say(f"left out: {why.splitlines()[0] if name in why else f'{name}: {why}'}")
+        return self.sets
+
+    def _elsewhere(self, name: str) -> str:
+        """What was asked for is on other data sets than this one."""
+        places = (f"{one['id']} is on {', '.join(one['datasets'])}" for one in self.entries)
+        return f"nothing of what was asked for is on {name}: {'; '.join(places)}"
+
+    def _leave_out(self) -> None:
+        """Rows that cannot be started here, for want of a package: said, and the others go on."""
+        first, why = None, {}
+        for name, some in self.cells.items():
+            able = []
+            for cell in some:
+                try:
+                    cell.specs[0][0].resolved()
+                except CoterieError as problem:
+                    first = first or problem
+                    why[cell.row] = str(problem)
+                else:
+                    able.append(cell)
+            self.cells[name] = able
+        if first is not None and not self._all():
+            raise first
+        for row, said in why.items():
+            self._say(f"left out: {row}: {said}")
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            aside(text)
+
+    def tell_kept(self) -> None:
+        if self.kept:
+            self._say(
+                f"{self.kept} rows stay as {self.out} has them, of more seeds than these {self.seeds}; --out FOLDER "
+                "shows this command's own"
+            )
 
     def _spec(self, source: str, data: Interactions) -> DataSpec:
         self.sizes[data.sha256] = len(data)
@@ -201,12 +250,13 @@ class _Work:
                 # every row's first seed before anybody's second, and cheap ones first: a stop leaves an even record
                 in_turn = sorted(todo.values(), key=lambda one: (one[0].spec.seed, one[1]))
                 jobs, costs = [job for job, _ in in_turn], [cost for _, cost in in_turn]
-                progress = _Progress(jobs, costs, sum(self._later(self._all())), at_once, self.quiet)
+                progress = Progress(jobs, costs, sum(self._later(self._all())), at_once, self.quiet)
                 if jobs or not tried:
                     progress.say(f"{self.paper['name']}: {len(jobs)} runs to do, {known} found in {self.cache}")
                 if not jobs:
                     return
                 workers.work(jobs, progress.heard)
+                self.failed += progress.failed
                 tried |= todo.keys()  # a run that failed is not tried again; what it decides may bring others
 
     def _all(self) -> list[Cell]:
@@ -238,11 +288,21 @@ class _Work:
             lines.append(f"{entry['id']:9s} {entry['title']}{'' if entry.get('default', True) else ' (if asked for)'}")
             for name in (one for one in entry["datasets"] if one in self.cells or one in self.missing):
                 mine = [cell for cell in self.cells.get(name, []) if cell.entry == entry["id"]]
-                lines.append(f"{'':9s} {name}: {self.missing.get(name) or self._todo(mine)}")
-        return "\n".join([*lines, f"in all    {self._todo(self._all())}; one run may serve several of these"])
+                there = self._todo(mine, self._models(entry, name)) if name in self.cells else None
+                missing = self.paper.get("missing", {}).get(name, "not at hand")
+                lines.append(f"{'':9s} {name}: {there or missing}")
+        studied = [cost for entry in self.entries for name in self.cells for cost in self._models(entry, name)]
+        return "\n".join([*lines, f"in all    {self._todo(self._all(), studied)}; one run may serve several of these"])
 
-    def _todo(self, cells: Sequence[Cell]) -> str:
-        costs = [cost for _, cost in self._missing(cells).values()] + self._later(cells)
+    def _models(self, entry: Mapping[str, Any], name: str) -> list[float]:
+        """What the models will cost that a drawing with a study of its own has still to train."""
+        if not has_study(entry) or name not in entry["datasets"]:
+            return []
+        data = self.sets[name]
+        return [entry["cost"] * len(data) / 100_000] * models_to_train(data, self.cache)
+
+    def _todo(self, cells: Sequence[Cell], studied: Sequence[float] = ()) -> str:
+        costs = [cost for _, cost in self._missing(cells).values()] + self._later(cells) + list(studied)
         return f"{len(costs)} runs to do, about {duration(sum(costs))} of CPU" if costs else "nothing to run"
 
     def _missing(self, cells: Sequence[Cell]) -> dict[Path, tuple[Job, float]]:
@@ -256,9 +316,9 @@ class _Work:
 
     def studies(self, sets: dict[str, Interactions]) -> None:
         for name, data in sets.items():
-            for entry in (one for one in self.entries if str(one.get("draw", "")).startswith("federank-")):
+            for entry in filter(has_study, self.entries):
                 if name in entry["datasets"]:
-                    study(entry, data, self.cache, (lambda _: None) if self.quiet else _aside)
+                    study(entry, data, self.cache, (lambda _: None) if self.quiet else aside)
 
     def record(self, name: str, data: Interactions) -> Path:
         """What is finished, over what the file already holds."""
@@ -269,15 +329,19 @@ class _Work:
                 continue
             found = self._measured(cell, entry)
             key = (cell.entry, cell.row, cell.protocol)
-            if found is not None and len(found["seeds"]) >= len(kept.get(key, {"seeds": []})["seeds"]):
+            if found is None:
+                continue
+            if len(found["seeds"]) >= len(kept.get(key, {"seeds": []})["seeds"]):
                 kept[key] = found
+            else:
+                self.kept += 1
         for entry in (one for one in self.entries if "draw" in one and name in one["datasets"]):
             places = {
                 (cell.row, cell.protocol): self.place(cell.specs[0][0])
                 for cell in self.cells[name]
                 if cell.entry == entry["id"] and RunDirectory(self.place(cell.specs[0][0])).summary_file.exists()
             }
-            drawn = draw(entry, data, places, self.cache)
+            drawn = draw(entry, data, places, self.cache, self.cache / "figures" / self.paper["name"] / name)
             if drawn is not None:
                 figures[entry["id"]] = _over(figures.get(entry["id"], {}), drawn)
         about = {
@@ -312,8 +376,8 @@ class _Work:
 
 def _over(before: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]:
     """A drawing over the one before: lines whose runs are not at hand now stay as they were."""
-    kept = {part: before[part] | drawn[part] for part in ("lines", "last") if part in before and part in drawn}
-    return drawn | kept
+    parts = [part for part in ("lines", "last", "runs") if part in before and part in drawn]
+    return drawn | {part: before[part] | drawn[part] for part in parts}
 
 
 def elsewhere(folders: Sequence[Path]) -> dict[str, Path]:
@@ -329,36 +393,3 @@ def elsewhere(folders: Sequence[Path]) -> dict[str, Path]:
             except CoterieError:  # of another version, or damaged: nothing to reuse
                 continue
     return found
-
-
-def _aside(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-class _Progress:
-    """One line for each run that ends: what it was, and the time left for all."""
-
-    def __init__(self, jobs: Sequence[Job], costs: Sequence[float], later: float, at_once: int, quiet: bool) -> None:
-        """`later`: what is known to come after these jobs."""
-        self.jobs, self.costs, self.quiet, self.ended = jobs, costs, quiet, 0
-        self.left, self.share = Remaining(sum(costs) + later, 1 / at_once), [0.0] * len(jobs)
-        self._told = time.monotonic()
-
-    def heard(self, event: Event) -> None:
-        spec = self.jobs[event.job].spec
-        share = min(event.round / (spec.resolved().rounds or 1), 1.0) if event.kind == "round" else 1.0
-        self.left.done += (share - self.share[event.job]) * self.costs[event.job]
-        self.share[event.job] = share
-        name = f"{spec.algorithm} {spec.behaviour}, {spec.protocol.name}, seed {spec.seed}"
-        if event.kind == "round":
-            if time.monotonic() - self._told > SILENCE:
-                self.say(f"{self.ended} of {len(self.jobs)} runs done, {self.left}; {name}: round {event.round}")
-            return
-        self.ended += 1
-        ended = f"{cpu_seconds(self.jobs[event.job].place):.0f} CPU-s" if event.kind == "done" else event.why
-        self.say(f"{self.ended} of {len(self.jobs)} ({self.left}): {name}: {ended}")
-
-    def say(self, text: str) -> None:
-        self._told = time.monotonic()
-        if not self.quiet:
-            _aside(text)
