@@ -16,8 +16,10 @@ from benchmarks import same_bytes
 from coterie.algorithms import algorithm_class
 from coterie.errors import CoterieError
 from coterie.protocol import resolve
-from coterie.report import plan
+from coterie.protocol.rules import PAPER_WARNING
+from coterie.report import federank_study, plan
 from coterie.report import reproduce as module
+from coterie.report.federank_study import Study
 from coterie.report.pages import _drawing, page, sentence, sentences, write_page
 from coterie.report.plan import PAPERS, cells, chosen_entries, label, part_of, read_paper, with_rows, write_part
 from coterie.report.reproduce import outlook, reproduce
@@ -191,7 +193,7 @@ def test_a_paper_is_run_once_recorded_and_told(tiny: dict[str, Any], tmp_path: P
 
     text = (tmp_path / "out" / "README.md").read_text()
     assert f"| FedRAP | 97.09 ± 0.56 | {mine['values']['HR@10']['mean']:.1f} [" in text
-    assert "At hand, but not run: douban." in text and "Not to be had" not in text
+    assert "Of the paper's data sets, but not run here: douban." in text and "Not to be had" not in text
     tiny["unavailable"] = {"douban": "its source is unclear"}
     assert "Not to be had, so nothing is stated: douban (its source is unclear)." in page(tiny, {"ml-100k": record})
     assert "chosen on validation among 2" in text
@@ -263,7 +265,7 @@ def test_a_stop_leaves_first_seeds_and_records_those_that_are_done(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(module._Progress, "heard", stop_after_three)
+        stopped.setattr(module.Progress, "heard", stop_after_three)
         with pytest.raises(CoterieError, match="the same command goes on"):
             reproduce("fedrap", **options)
     cells = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
@@ -423,6 +425,90 @@ def test_collecting_runs_nothing_and_says_so(tiny: dict[str, Any], tmp_path: Pat
     assert "Not run." in (tmp_path / "out" / "README.md").read_text()
 
 
+def test_what_cannot_be_run_is_said_and_the_rest_goes_on(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1, "protocol": "clean"}
+    tiny["entries"] = tiny["entries"][:1]
+
+    def without_torch(self: Any) -> None:
+        raise CoterieError("fedmf needs torch, which is not installed: pip install 'coterie[neural]'")
+
+    with monkeypatch.context() as bare:
+        bare.setattr(coterie.FedMF, "__post_init__", without_torch)
+        reproduce("fedrap", quiet=False, **options)
+        said = capsys.readouterr().err
+        assert "left out: douban: not here" in said and "left out: FedMF: fedmf needs torch" in said
+        with pytest.raises(CoterieError, match="pip install"):  # nothing is left
+            reproduce("fedrap", rows=["FedMF"], **options)
+    cells = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["cells"]
+    assert [one["row"] for one in cells] == ["FedRAP", "own"]
+
+    def too_large(self: Any, history: Any, seed: int) -> None:
+        raise CoterieError("mostpop will not")
+
+    monkeypatch.setattr(coterie.MostPop, "init", too_large)
+    with pytest.raises(CoterieError, match=r"(?s)1 runs failed, the first with: mostpop .*, clean, seed 0: .*again"):
+        reproduce("fedrap", rows=["own"], **options | {"cache": tmp_path / "other"})
+
+
+def test_without_any_data_or_with_none_of_the_part_asked_for_nothing_is_written(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"out": tmp_path / "out", "cache": tmp_path / "cache", "jobs": 1}
+    with monkeypatch.context() as there:
+        there.setattr(module, "load", lambda name, **more: coterie.load(SMALL))
+        with pytest.raises(CoterieError, match="nothing of what was asked for is on douban: figure 3 is on ml-100k"):
+            reproduce("fedrap", figures=["3"], data=["douban"], **options)
+
+    def nowhere(name: str, **more: Any) -> Any:
+        raise CoterieError(f"{name} is known but not here\nFetch it with: coterie data fetch {name}")
+
+    monkeypatch.setattr(module, "load", nowhere)
+    with pytest.raises(CoterieError, match=r"(?s)none of the paper's data sets is at hand.*data fetch ml-100k"):
+        reproduce("fedrap", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_more_seeds_stay_and_that_is_said(
+    tiny: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"rows": ["FedRAP"], "protocol": "clean", "out": tmp_path / "out", "jobs": 1, "quiet": False}
+    reproduce("fedrap", seeds=2, cache=tmp_path / "one", **asked)
+    assert "stay as" not in capsys.readouterr().err
+    reproduce("fedrap", seeds=1, cache=tmp_path / "two", **asked)
+    assert "1 rows stay as" in capsys.readouterr().err
+
+
+def test_drawings_of_two_papers_lie_apart_and_say_what_made_them(tiny: dict[str, Any], tmp_path: Path) -> None:
+    tiny["entries"].append({"id": "figure 6", "title": "t-SNE", "draw": "item-map", "system": "FedRAP",
+                            "datasets": ["ml-100k"]})  # fmt: skip
+    reproduce("fedrap", rows=["FedRAP"], out=tmp_path / "out", cache=tmp_path / "cache", jobs=1)
+    drawn = tmp_path / "cache" / "figures" / "fedrap" / "ml-100k"
+    made = {one.stem for one in drawn.glob("*.html")}
+    assert made >= {"convergence", "sparsity", "item-map-paper", "item-map-clean"}
+    numbers = json.loads((tmp_path / "out" / "ml-100k.json").read_text())["figures"]
+    for figure in ("figure 3", "figure 5", "figure 6"):
+        about = numbers[figure]["runs"]["FedRAP [clean]"]
+        assert about["seed"] == 0 and about["version"] == algorithm_version("fedrap") and about["hardware"]["cores"]
+    spots = numbers["figure 6"]["points"]
+    assert set(spots) == {f"{view} [{who}]" for view in ("C", "D", "C + D") for who in ("paper", "clean")}
+    shown = numbers["figure 6"]["rated"] + numbers["figure 6"]["unrated"]
+    assert all(len(one["x"]) == len(one["y"]) == shown for one in spots.values())
+
+
+def test_models_of_the_sharing_study_are_kept_by_the_code_that_made_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = coterie.load("synthetic:users=30,items=60,shortest=22,longest=30")
+    study = Study(data, tmp_path, behaviour="as_published", epochs=1, triples=("average",), pis=(0.0, 1.0), threads=1)
+    assert study.missing() == 2
+    study.curve()
+    assert study.missing() == 0
+    monkeypatch.setattr(federank_study, "algorithm_version", lambda name: "another state of it")
+    assert study.missing() == 2
+
+
 def cell(mean: float) -> dict[str, Any]:
     return {"values": {"HR@10": {"mean": mean}}}
 
@@ -442,6 +528,15 @@ def test_the_sentence_names_the_difference() -> None:
         "it is no lower where held-out items do not shape the negatives."
     )
     assert sentence(entry, row, "ml-100k", {}, "HR@10") is None
+
+
+def test_seeds_that_lie_further_apart_than_the_columns_are_told() -> None:
+    entry = {"id": "table 3", "metrics": ["HR@10"], "percent": True}
+    found = {("table 3", "FedRAP", "paper"): cell(66.0), ("table 3", "FedRAP", "clean"): cell(51.0)}
+    found["table 3", "FedRAP", "clean"]["values"]["HR@10"]["seeds"] = [58.0, 30.0, 65.0]
+    found["table 3", "FedRAP", "paper"]["values"]["HR@10"]["seeds"] = [65.0, 66.0, 67.0]
+    said = sentence(entry, {"system": "FedRAP"}, "ml-100k", found, "HR@10")
+    assert said is not None and said.endswith(" Seeds are further apart than that: 30.0 to 65.0 clean.")
 
 
 def test_a_long_table_has_a_sentence_for_each_kind_of_row() -> None:
@@ -477,6 +572,11 @@ def test_committed_pages_are_those_of_their_records(name: str, tmp_path: Path) -
     for record in records.values():
         (tmp_path / f"{record['data']}.json").write_text(json.dumps(record))
     assert write_page(paper, tmp_path).read_text() == page(paper, records)
+    pictures = {one.name: one.read_text() for one in folder.glob("*.svg")}
+    assert pictures == {one.name: one.read_text() for one in tmp_path.glob("*.svg")}
+    if name != "federank":  # whose protocol leaks nothing
+        assert all(PAPER_WARNING in text for text in pictures.values() if "paper&#x27;s protocol" in text)
+        assert PAPER_WARNING in (folder / "README.md").read_text()
 
 
 def test_curves_by_pi_are_a_table() -> None:

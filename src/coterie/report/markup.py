@@ -31,13 +31,6 @@ figcaption{margin-bottom:.3rem;color:#46505a}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:.8rem 1.4rem}
 .plots.three{grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr))}
 .plot{display:block;width:100%;max-width:28rem;height:auto}
-.plot text{font:12px system-ui,sans-serif;fill:#333c45}
-.plot .head{font-weight:600;font-size:13px}
-.plot .value{font-variant-numeric:tabular-nums;font-weight:600}
-.plot .grid{stroke:#e3e7ea;fill:none}
-.plot .axis{stroke:#6a747e;fill:none}
-.plot .interval{stroke:#111;fill:none;stroke-width:1.4}
-.plot .dot{stroke-linecap:round;fill:none}
 .swatch{width:28px;height:12px;vertical-align:-1px;margin-right:.35rem}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;margin:.3rem 0;padding:0;font-size:.9rem}
 .scroll{overflow-x:auto}
@@ -76,7 +69,7 @@ def page(title: str, body: Sequence[str]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'  # or a browser would ask for one
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}{svg.STYLE}</style>\n</head>\n<body>\n"
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )

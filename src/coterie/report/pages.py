@@ -8,22 +8,45 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from coterie.errors import CoterieError
+from coterie.protocol.rules import PAPER_WARNING
+from coterie.report.pictures import Key, percent, pictures, split
 from coterie.report.plan import label
 
-Key = tuple[str, str, str]
 _NOT = "not run"
 _TOO_FEW = 2  # seeds: a t interval of two is 13 times as wide as they lie apart: both stand there instead
 _MANY = 20  # a table with more rows has one sentence for all rows of a kind (their names up to the comma)
 
 
 def write_page(paper: Mapping[str, Any], out: Path) -> Path:
-    """README.md of the folder, made from the JSON files in it and nothing else."""
-    records = {
-        name: json.loads(file.read_text()) for name in paper["datasets"] if (file := out / f"{name}.json").exists()
-    }
+    """README.md of the folder and the pictures it shows, made from the JSON files in it and nothing else."""
+    records = read_records(paper, out)
+    for name, record in records.items():
+        for one in pictures(paper, name, record, _by_key(record)).values():
+            (out / one.file).write_text(one.text)
     file = out / "README.md"
     file.write_text(page(paper, records))
     return file
+
+
+def read_records(paper: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """The records of a folder by data set."""
+    if not out.is_dir():
+        raise CoterieError(f"{out} is no folder of records; `coterie reproduce {paper['name']}` makes one")
+    found = {}
+    for name in paper["datasets"]:
+        file = out / f"{name}.json"
+        if not file.exists():
+            continue
+        try:
+            found[name] = json.loads(file.read_text())
+        except ValueError as problem:
+            raise CoterieError(f"{file} is damaged ({problem}); take it from its last commit, or remove it") from None
+    return found
+
+
+def _by_key(record: Mapping[str, Any]) -> dict[Key, dict[str, Any]]:
+    return {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}
 
 
 def page(paper: Mapping[str, Any], records: Mapping[str, Any]) -> str:
@@ -44,7 +67,7 @@ def page(paper: Mapping[str, Any], records: Mapping[str, Any]) -> str:
         rest = ", ".join(name for name in without if name not in reasons)
         lines += ["## Missing", ""]
         lines += [f"Not to be had, so nothing is stated: {told}.", ""] if told else []
-        lines += [f"At hand, but not run: {rest}.", ""] if rest else []
+        lines += [f"Of the paper's data sets, but not run here: {rest}.", ""] if rest else []
     lines += ["## Oddities of the paper, and choices made here", "", *(f"- {one}" for one in paper["oddities"]), ""]
     return "\n".join(lines)
 
@@ -55,29 +78,23 @@ def _protocols(paper: Mapping[str, Any]) -> list[str]:
         return [
             f"**paper** is `{rules}`: users with 20 ratings or more, each history's last fifth is the test, full "
             "ranking; training negatives avoid training items only, so nothing held out leaks. **clean** is the same "
-            "split of all users with 3 or more."
+            "split of all users with 3 or more. Everybody here has 20 or more: the columns differ in the validation "
+            "metric alone (F1@10, NDCG@10 among all items), which chooses the epoch and settings."
         ]
     return [
-        f"**paper** is `{rules}`: training negatives avoid the held-out items too, as in the released code. No device "
-        "could do so: it does not know its person's future. **clean** draws them from all she has not trained on. The "
+        f"**paper** is `{rules}`; {PAPER_WARNING}, as in the released code: they are never drawn. No device could do "
+        "so: it does not know its person's future. **clean** draws negatives from all she has not trained on. The "
         "settings of a row are the same in both; the protocols differ besides in the order of equal times, in short "
         "histories and repeated pairs, in the sampled candidates and in the validation metric that picks the round."
     ]
 
 
 def _data_set(paper: Mapping[str, Any], name: str, record: Mapping[str, Any]) -> list[str]:
-    found: dict[Key, dict[str, Any]] = {(one["entry"], one["row"], one["protocol"]): one for one in record["cells"]}
-    seeds = sorted({len(one["seeds"]) for one in record["cells"]})
-    counts = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
-    machines = dict.fromkeys(
-        f"{where['processor']}, {where['cores']} cores" for one in record["cells"] for where in one["hardware"]
-    )
+    found = _by_key(record)
     lines = [
         f"## {name}", "",
         f"{record['users']:,} users, {record['items']:,} items, {record['interactions']:,} interactions "
-        f"(hash {record['data_sha256'][:12]}). {counts} seed{'' if counts == '1' else 's'} for each row; coterie "
-        f"{record['coterie']}; {' and '.join(machines)}; "
-        f"{_cpu(record) / 60:.0f} CPU-minutes in all, reused runs not counted.", "",
+        f"(hash {record['data_sha256'][:12]}). {_made(record)}", "",
     ]  # fmt: skip
     reused = sum(one.get("reused", 0) > 0 for one in record["cells"])
     if reused:
@@ -88,10 +105,32 @@ def _data_set(paper: Mapping[str, Any], name: str, record: Mapping[str, Any]) ->
     summary = headline(paper, name, found)
     if summary:
         lines += [f"**{summary}**", ""]
+    drawn = pictures(paper, name, record, found)
     for entry in paper["entries"]:
         if name in entry["datasets"]:
-            lines += _table(paper, entry, name, found) if "rows" in entry else _drawing(entry, record)
+            shown = _table(paper, entry, name, found) if "rows" in entry else _drawing(entry, record)
+            picture = drawn.get(entry["id"])
+            lines += [*shown, *([f"![{picture.about}]({picture.file})", ""] if picture else [])]
+    if any(_NOT in line for line in lines):
+        lines += [f"What was not run: `coterie reproduce {paper['name']} --data {name} --plan` says what it takes.", ""]
     return lines
+
+
+def _made(record: Mapping[str, Any]) -> str:
+    """By how many seeds, by which code, on which machines, and for how long a processor worked."""
+    cells = record["cells"]
+    if not cells:
+        return f"Coterie {record['coterie']}."
+    seeds = sorted({len(one["seeds"]) for one in cells})
+    counts = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1])))
+    machines = dict.fromkeys(f"{at['processor']}, {at['cores']} cores" for one in cells for at in one["hardware"])
+    states = {(one["algorithm"], one["version"]) for one in cells}
+    systems = {one["algorithm"] for one in cells}
+    return (
+        f"{counts} seed{'' if counts == '1' else 's'} for each row; coterie {record['coterie']}, {len(systems)} "
+        f"algorithms in {len(states)} states of their code (`version` in the JSON: rounding may differ from state to "
+        f"state); {' and '.join(machines)}; {_cpu(record) / 60:.0f} CPU-minutes in all, reused runs not counted."
+    )
 
 
 def _cpu(record: Mapping[str, Any]) -> float:
@@ -121,12 +160,12 @@ def sentence(
     leak: bool = True,
 ) -> str | None:
     """The difference in words, from the numbers."""
-    ours = [_value(found.get((entry["id"], label(row), protocol)), metric) for protocol in ("paper", "clean")]
-    if ours[0] is None or ours[1] is None:
+    ours, without = (_value(found.get((entry["id"], label(row), one)), metric) for one in ("paper", "clean"))
+    if ours is None or without is None:
         return None
     published = row.get("published", {}).get(name)
     printed = published[entry["metrics"].index(metric)] if published else None
-    under, clean = ours[0]["mean"], ours[1]["mean"]
+    under, clean = ours["mean"], without["mean"]
     form = _form(entry, metric)
     told = "" if printed is None else f"published {_printed(entry, metric, printed['value'])}, "
     told = f"{label(row)} on {name}, {metric}: {told}ours {form(under)} under the paper's protocol, {form(clean)} clean"
@@ -136,7 +175,18 @@ def sentence(
         far = under - printed["value"]
         side = "above" if far > 0 else "below"
         return f"{told}: nothing held out leaks in this paper; ours is {form(abs(far))} {side} the published figure."
-    return f"{told}: {_lost(entry, metric, under, clean)}"
+    return f"{told}: {_lost(entry, metric, under, clean)}{_apart(entry, metric, ours, without)}"
+
+
+def _apart(entry: Mapping[str, Any], metric: str, paper: Mapping[str, Any], clean: Mapping[str, Any]) -> str:
+    """Between what figures the seeds lie, where they are so far apart that the difference of the means says little."""
+    form, told = _form(entry, metric), []
+    for column, words in ((paper, "under the paper's protocol"), (clean, "clean")):
+        seeds = column.get("seeds", [column["mean"]])
+        low, high = min(seeds), max(seeds)
+        if high - low > abs(paper["mean"] - clean["mean"]):
+            told.append(f"{form(low)} to {form(high)} {words}")
+    return f" Seeds are further apart than that: {', '.join(told)}." if told else ""
 
 
 def sentences(
@@ -186,7 +236,9 @@ def _table(
     heads = [f"{metric} {who}" for metric in metrics for who in ("published", "paper", "clean")]
     if not any(row.get("published", {}).get(name) for row in entry["rows"]):
         heads = [one for one in heads if not one.endswith("published")]
-    lines = [f"### {_title(entry)}", "", f"| | {' | '.join(heads)} |", "| --- " * (len(heads) + 1) + "|"]
+    leak = paper["name"] != "federank"
+    lines = [f"### {_title(entry)}", "", *([f"Columns *paper*: {PAPER_WARNING}.", ""] if leak else [])]
+    lines += [f"| | {' | '.join(heads)} |", "| --- " * (len(heads) + 1) + "|"]
     for row in entry["rows"]:
         shown = []
         for head in heads:
@@ -198,7 +250,6 @@ def _table(
         lines += ["Test figures of the last round.", ""]
     if "note" in entry:
         lines += [entry["note"], ""]
-    leak = paper["name"] != "federank"
     if leak and len(entry["rows"]) > _MANY:
         lines += [f"- {told}" for told in sentences(entry, name, found, metrics[0])]
     else:
@@ -208,6 +259,8 @@ def _table(
     for row in entry["rows"]:
         for protocol in ("paper", "clean"):
             one = found.get((entry["id"], label(row), protocol))
+            if one and one["values"] is None:
+                lines.append(f"- {label(row)} [{protocol}]: {one['diverged']}.")
             if one and one.get("tried"):
                 chosen = ", ".join(f"{key} {one['settings'][key]}" for key in one["tried"][0])
                 lines.append(f"- {label(row)} [{protocol}]: {chosen}, chosen on validation among {len(one['tried'])}.")
@@ -265,7 +318,7 @@ def _title(entry: Mapping[str, Any]) -> str:
 
 def _drawing(entry: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
     """A drawing's numbers are in the JSON; here what can be said in a line or a small table."""
-    lines = [f"### {_title(entry)}", ""]
+    lines = [f"### {_title(entry)}", "", *([entry["note"], ""] if "note" in entry else [])]
     numbers = record["figures"].get(entry["id"])
     if numbers is None:
         return [*lines, f"{_NOT.capitalize()}.", ""]
@@ -289,11 +342,23 @@ def _drawing(entry: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
     if "found" in numbers:
         return [*lines, *_points(numbers.get("points", [])), *(f"- {one}" for one in numbers["found"]), "", where, ""]
     if "lines" in numbers:
-        first = [
-            f"{name}: {line['y'][-1]:.3f} at {line['x'][-1]}" for name, line in numbers["lines"].items() if line["y"]
-        ]
-        return [*lines, f"{numbers.get('y', '')} at the end: {'; '.join(first)}. {where}", ""]
+        return [*lines, *_ends(numbers), where, ""]
     return [*lines, where, ""]
+
+
+def _ends(numbers: Mapping[str, Any]) -> list[str]:
+    """The last value of each curve, a column for each protocol."""
+    ends = {split(name): (line["x"][-1], line["y"][-1]) for name, line in numbers["lines"].items() if line["y"]}
+    columns = list(dict.fromkeys(who for _, who in ends))
+    scale, words = percent(numbers["y"])
+    heads = " | ".join(f"{words}{who and f', {who}'}" for who in columns)
+    lines = [f"One run of each; the last {numbers['x']} in parentheses.", "", f"| | {heads} |"]
+    lines.append("| --- " * (len(columns) + 1) + "|")
+    digits = 1 if scale > 1 else 3
+    for system in dict.fromkeys(system for system, _ in ends):
+        shown = [f"{scale * at[1]:.{digits}f} ({at[0]})" if (at := ends.get((system, who))) else "" for who in columns]
+        lines.append(f"| {system} | {' | '.join(shown)} |")
+    return [*lines, ""]
 
 
 def _points(points: list[dict[str, Any]]) -> list[str]:

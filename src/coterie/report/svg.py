@@ -15,6 +15,17 @@ WIDTH, LEFT, RIGHT, TOP, BOTTOM = 360, 42, 12, 28, 38
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#444444", "#e69f00")
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 3", "12 4", "6 2 1 2")
 _MARKS = ("circle", "square", "triangle", "diamond")
+_GAP, _ROW, _EDGE = 24, 17, 8  # between a sheet's plots, from one line of its legend to the next, around it
+
+STYLE = """
+.plot text{font:12px system-ui,sans-serif;fill:#333c45}
+.plot .head{font-weight:600;font-size:13px}
+.plot .value{font-variant-numeric:tabular-nums;font-weight:600}
+.plot .grid{stroke:#e3e7ea;fill:none}
+.plot .axis{stroke:#6a747e;fill:none}
+.plot .interval{stroke:#111;fill:none;stroke-width:1.4}
+.plot .dot{stroke-linecap:round;fill:none}
+"""
 
 Worded = Callable[[float], str]
 
@@ -35,6 +46,13 @@ class Bar(NamedTuple):
     value: float
     low: float | None = None
     high: float | None = None
+
+
+class Row(NamedTuple):
+    """Several values of one thing, each in the style of its kind."""
+
+    name: str
+    values: Sequence[Bar]
 
 
 class Point(NamedTuple):
@@ -77,10 +95,11 @@ def lines(
     from_zero: bool = True,
     x_words: Worded = number,
     y_words: Worded = number,
+    reach: Sequence[float] = (),
 ) -> str:
-    """Curves over a common x; a series of one point becomes a level line across the plot."""
+    """Curves over a common x; a series of one point becomes a level line across the plot. `reach`: y goes that far."""
     xs = [x for one in series for x in one.x if len(one.x) > 1] or [x for one in series for x in one.x]
-    ys = [y for one in series for y in (*one.y, *(one.low or ()), *(one.high or ()))]
+    ys = [y for one in series for y in (*one.y, *(one.low or ()), *(one.high or ()))] + list(reach)
     frame = _Frame.around(xs, ys, from_zero)
     parts = [frame.axes(x_name, y_name, x_words, y_words)]
     for one in series:
@@ -144,6 +163,59 @@ def bars(title: str, about: str, rows: Sequence[Bar], worded: Worded = number) -
             ends = f"M{at(one.low)} {y + 16}v7M{at(one.high)} {y + 16}v7M{at(one.low)} {y + 19.5}H{at(one.high)}"
             parts.append(f'<path d="{ends}" class="interval"/>')
     return picture(title, about, top + step * len(rows), "".join(parts))
+
+
+def rows(title: str, about: str, head: str, shown: Sequence[Row], worded: Worded = number) -> str:
+    """A line for each row, its name above, with a mark for each value from 0 on and a stroke for the interval."""
+    top, step, edge = 26, 30, 10
+    ends = [end for one in shown for v in one.values for end in (v.value, v.high or v.value)]
+    most, bottom = 1.02 * max([*ends, 1e-12]), top + step * len(shown)
+
+    def at(value: float) -> str:
+        return _short(edge + (WIDTH - 2 * edge) * max(value, 0.0) / most)
+
+    parts = [_head(head)]
+    for tick in ticks(0.0, most):
+        x = at(tick)
+        parts.append(f'<path d="M{x} {top}V{bottom}" class="grid"/>')
+        parts.append(f'<text x="{x}" y="{bottom + 14}" text-anchor="middle">{escape(worded(tick))}</text>')
+    for k, one in enumerate(shown):
+        y = top + k * step
+        parts.append(f'<text x="4" y="{y + 11}">{escape(_cut(one.name, 54))}</text>')
+        for v in one.values:
+            if v.low is not None and v.high is not None:
+                stroke = f'stroke="{colour(v.style)}" stroke-width="2" opacity=".55"'
+                parts.append(f'<path d="M{at(v.low)} {y + 20}H{at(v.high)}" {stroke}/>')
+        parts += [_mark(_float(at(v.value)), y + 20, v.style) for v in one.values]
+    return picture(title, about, bottom + 20, "".join(parts))
+
+
+def sheet(title: str, about: str, plots: Sequence[str], names: Sequence[tuple[str, int]] = (), note: str = "") -> str:
+    """A file of its own: plots two side by side, a legend below them and a note, on white."""
+    columns = min(2, len(plots))
+    width, place, parts = columns * WIDTH + (columns - 1) * _GAP, 0.0, []
+    for first in range(0, len(plots), columns):
+        line = plots[first : first + columns]
+        heights = [float(one.partition(f'viewBox="0 0 {WIDTH} ')[2].partition('"')[0]) for one in line]
+        for k, (one, height) in enumerate(zip(line, heights, strict=True)):
+            where = f'x="{k * (WIDTH + _GAP)}" y="{place:g}" width="{WIDTH}" height="{height:g}"'
+            parts.append(one.replace("<svg ", f"<svg {where} ", 1))
+        place += max(heights) + 10
+    for k, (name, style) in enumerate(names):
+        x, y = (k % columns) * (WIDTH + _GAP) + 4, place + _ROW * (k // columns)
+        sample = swatch(style).replace("<svg ", f'<svg x="{x}" y="{y:g}" width="28" height="12" ', 1)
+        parts.append(f'{sample}<text x="{x + 34}" y="{y + 10:g}">{escape(_cut(name, 50))}</text>')
+    place += _ROW * -(-len(names) // columns)
+    if note:
+        place += _ROW
+        parts.append(f'<text x="4" y="{place - 4:g}">{escape(note)}</text>')
+    across, down = width + 2 * _EDGE, place + 2 * _EDGE
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" role="img" width="{across}" height="{down:g}" '
+        f'viewBox="-{_EDGE} -{_EDGE} {across} {down:g}"><title>{escape(title)}</title><desc>{escape(about)}</desc>'
+        f'<style>{STYLE}</style><path d="M-{_EDGE} -{_EDGE}h{across}v{down:g}h-{across}Z" fill="#fff"/>'
+        f"{''.join(parts)}</svg>\n"
+    )
 
 
 def cloud(title: str, about: str, places: Sequence[tuple[float, float]], marked: Sequence[bool]) -> str:
@@ -242,7 +314,7 @@ def powers(low: float, high: float) -> list[float]:
 
 
 def _mark(x: float, y: float, style: int, size: float = 4.0) -> str:
-    paint, kind = colour(style), _MARKS[style % len(_MARKS)]
+    paint, kind = colour(style), _MARKS[_turned(style) % len(_MARKS)]
     if kind == "circle":
         return f'<circle cx="{x:g}" cy="{y:g}" r="{size:g}" fill="{paint}"/>'
     s, d = size, 1.3 * size
@@ -254,12 +326,17 @@ def _mark(x: float, y: float, style: int, size: float = 4.0) -> str:
     return f'<path d="{path}" fill="{paint}"/>'
 
 
+def _turned(style: int) -> int:
+    """When colours come round again, dashes and marks are other ones."""
+    return style + style // len(_COLOURS)
+
+
 def _head(text: str) -> str:
     return f'<text x="4" y="14" class="head">{escape(_cut(text, 50))}</text>'
 
 
 def _dash(style: int) -> str:
-    dash = _DASHES[style % len(_DASHES)]
+    dash = _DASHES[_turned(style) % len(_DASHES)]
     return f' stroke-dasharray="{dash}"' if dash else ""
 
 
