@@ -18,7 +18,7 @@ from coterie.report.space import grid, parse_space
 from coterie.report.sweep_display import Display
 from coterie.runs.directory import RunDirectory
 from coterie.runs.identity import algorithm_version, run_key
-from coterie.runs.spec import DataSpec, RunSpec, read_spec
+from coterie.runs.spec import DataSpec, RunSpec, parse_setting, read_spec
 from coterie.runs.workers import Event, Job
 
 DATA = "synthetic:users=40,items=30,seed=1"
@@ -59,6 +59,17 @@ def test_the_record_holds_the_budget_and_neither_test_figures_nor_folders(tmp_pa
         assert 0.01 <= one["settings"]["reg_item"] <= 0.3
     other = found.record["other_settings"]
     assert other["dim"] == coterie.FedMF().dim and "reg_item" not in other
+
+
+def test_the_flags_of_the_best_settings_are_its_trial_again(tmp_path: Path) -> None:
+    """All digits of a drawn number: with six of them a run would be near the trial, not the trial."""
+    space = {"reg_item": "0.01..0.3:log", "user_rate_by_history": [True, False]}
+    found = _sweep(tmp_path / "sweep", method="tpe", trials=2, rounds=2, space=space)
+    flags = found.flags().split()
+    settings = dict(parse_setting("fedmf", one) for one in flags[1::2])
+    assert set(flags[::2]) == {"--set"} and settings == found.best["settings"]
+    again = coterie.run(coterie.FedMF(**settings), DATA, rounds=2, evaluate_every=2, out=tmp_path / "run")
+    assert again.metrics["validation"]["full"]["NDCG@10"] == found.best["score"]
 
 
 def test_the_spec_of_a_run_can_be_searched_around(tmp_path: Path) -> None:

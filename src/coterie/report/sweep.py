@@ -373,7 +373,8 @@ def _best_round(place: Path) -> int | None:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:.6g}" if isinstance(value, float) else str(value)
+    """As `--set` reads it back: a float with all its digits, so that the flags are the trial again."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _optuna() -> Any:
