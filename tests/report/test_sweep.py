@@ -142,6 +142,14 @@ def test_another_question_in_the_same_folder_is_refused_with_the_difference(tmp_
         _sweep(tmp_path, space={"dim": [2, 4]}, rounds=2)
 
 
+def test_a_runs_folder_is_refused_and_stays_as_it_was(tmp_path: Path) -> None:
+    coterie.run(coterie.FedMF(dim=4), DATA, rounds=1, out=tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CoterieError, match=r"holds a run \(spec.json\).*choose another --out"):
+        _sweep(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_killed_sweep_goes_on_side_by_side_and_ends_as_if_it_had_not_been_killed(tmp_path: Path) -> None:
     words = [
         sys.executable, "-m", "coterie.cli", "sweep", "--algorithm", "fedmf", "--data", DATA, "--rounds", "300",

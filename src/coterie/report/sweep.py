@@ -129,6 +129,10 @@ def sweep(
     question = Question(bases, axes, method, seed, seeds, tuple(dict.fromkeys(metrics)), jobs if method == "tpe" else 1)
     _optuna()
     folder = RunDirectory(Path(out))
+    if folder.spec_file.exists():
+        raise CoterieError(
+            f"{out} holds a run (spec.json), and a sweep's files do not belong beside it: choose another --out"
+        )
     with folder.locked():
         question = _same_question(question, folder.path)
         with Workers(jobs) as workers, Display(quiet, question.bases, total, seeds) as display:
