@@ -167,6 +167,7 @@ def test_a_thousand_rounds_do_not_drift_in_memory(tmp_path: Path) -> None:
         (["run", "--algorithm", "fedmv"], "unknown algorithm 'fedmv'. Did you mean 'fedmf'?"),
         (["run"], "which system?"),
         (["run", "--algorithm", "fedmf", "--set", "dims=3"], "unknown setting of fedmf 'dims'. Did you mean 'dim'?"),
+        (["run", "--algorithm", "als", "--set", "name=x"], "setting of als 'name'. Known: dim, reg, alpha, start."),
         (["run", "--algorithm", "fedmf", "--set", "dim=many"], "--set dim=many"),
         (["run", "--algorithm", "federank", "--set", "triples=many"], "or 'average' or 'own'"),
         (["run", "--algorithm", "fedmf", "--protocol", "dirty"], "unknown protocol 'dirty'"),

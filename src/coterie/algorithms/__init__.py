@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
@@ -60,6 +61,11 @@ def algorithm_class(name: str) -> type[Any]:
     return found
 
 
+def settings_of(cls: type[Any]) -> list[str]:
+    """The names of a system's settings."""
+    return [one.name for one in fields(cls)]  # without what belongs to the class: its name, its citation, ...
+
+
 def presets(name: str) -> dict[str, Any]:
     """The settings that make a variant of a system; empty for the system itself."""
     entry = CATALOGUE[name]
@@ -71,7 +77,7 @@ def make(name: str, behaviour: str = "coterie", **settings: Any) -> Any:
     cls = algorithm_class(name)
     if behaviour not in cls.behaviours:
         raise unknown_name(f"behaviour of {name}", behaviour, list(cls.behaviours))
-    known = list(cls.__dataclass_fields__)
+    known = settings_of(cls)
     for field in settings:
         if field not in known:
             raise unknown_name(f"setting of {name}", field, known)

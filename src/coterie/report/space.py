@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple
 
-from coterie.algorithms import algorithm_class, make
+from coterie.algorithms import algorithm_class, make, settings_of
 from coterie.errors import CoterieError, unknown_name
 from coterie.runs.spec import parse_setting
 
@@ -89,7 +88,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _axis(algorithm: str, field: str, said: Any) -> Axis:
-    known = [one.name for one in fields(algorithm_class(algorithm))]
+    known = settings_of(algorithm_class(algorithm))
     if not known:
         raise CoterieError(f"{algorithm} has no settings, so there is nothing to search")
     if field not in known:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coterie.algorithms import CATALOGUE, algorithm_class, make, presets
+from coterie.algorithms import CATALOGUE, algorithm_class, make, presets, settings_of
 from coterie.data.interactions import Interactions
 from coterie.engine.exchange import Exchange, with_exchange
 from coterie.errors import CoterieError
@@ -129,11 +129,11 @@ def parse_setting(algorithm: str, text: str) -> tuple[str, Any]:
 
     field, equals, value = text.partition("=")
     cls = algorithm_class(algorithm)
-    known = cls.__dataclass_fields__
+    known = settings_of(cls)
     if not equals:
         raise CoterieError(f"--set {text!r}: expected field=value, for example --set {next(iter(known), 'field')}=1")
     if field not in known:
-        raise unknown_name(f"setting of {algorithm}", field, list(known))
+        raise unknown_name(f"setting of {algorithm}", field, known)
     from pydantic import TypeAdapter
 
     hints = _hints(cls)
