@@ -108,7 +108,7 @@ def _data_set(paper: Mapping[str, Any], name: str, record: Mapping[str, Any]) ->
     drawn = pictures(paper, name, record, found)
     for entry in paper["entries"]:
         if name in entry["datasets"]:
-            shown = _table(paper, entry, name, found) if "rows" in entry else _drawing(entry, record)
+            shown = _table(paper, entry, record, found) if "rows" in entry else _drawing(entry, record)
             picture = drawn.get(entry["id"])
             lines += [*shown, *([f"![{picture.about}]({picture.file})", ""] if picture else [])]
     if any(_NOT in line for line in lines):
@@ -222,9 +222,10 @@ def _lost(entry: Mapping[str, Any], metric: str, under: float, clean: float) -> 
 
 
 def _table(
-    paper: Mapping[str, Any], entry: Mapping[str, Any], name: str, found: Mapping[Key, Mapping[str, Any]]
-) -> list[str]:
-    metrics = entry["metrics"]
+    paper: Mapping[str, Any], entry: Mapping[str, Any], record: Mapping[str, Any],
+    found: Mapping[Key, Mapping[str, Any]],
+) -> list[str]:  # fmt: skip
+    metrics, name = entry["metrics"], record["data"]
     if not any(key[0] == entry["id"] for key in found):
         return [
             f"### {_title(entry)}",
@@ -246,6 +247,9 @@ def _table(
             shown.append(_cell(entry, row, name, metric, who, found, paper))
         lines.append(f"| {label(row)} | {' | '.join(shown)} |")
     lines.append("")
+    if any("subset" in row for row in entry["rows"]) and record["parts"]:
+        made = ", ".join(f"{part.removeprefix(f'{name}-')} has {value:.2f}" for part, value in record["parts"].items())
+        lines += [f"Sparsity of the parts as they could be made, in %: {made}.", ""]
     if entry.get("last"):
         lines += ["Test figures of the last round.", ""]
     if "note" in entry:
