@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +233,23 @@ def test_the_command_line_prints_each_form(folders: dict[str, Path]) -> None:
     assert isinstance(CliRunner().invoke(app, [*words, "--metric", "Recal@20"]).exception, CoterieError)
 
 
-def test_a_record_without_single_users_still_shows_its_means(folders: dict[str, Path], tmp_path: Path) -> None:
-    import shutil
+def test_a_damaged_record_is_named_with_what_to_do(folders: dict[str, Path], tmp_path: Path) -> None:
+    def damaged(name: str, content: bytes) -> Path:
+        copy = shutil.copytree(folders["fedmf0"], tmp_path / f"{len(list(tmp_path.iterdir()))}")
+        (copy / name).write_bytes(content)
+        return copy
 
+    users = (folders["fedmf0"] / "users.parquet").read_bytes()
+    for name, content in (
+        ("summary.json", b"{{{x"), ("summary.json", b"\xff\xfe"), ("summary.json", b"[]"), ("spec.json", b"[]"),
+        ("users.parquet", users[:20_000]), ("users.parquet", b"no table"),
+    ):  # fmt: skip
+        with pytest.raises(CoterieError, match=rf"{name}: damaged.*bring back a whole copy"):
+            compare([damaged(name, content)])
+    assert compare([damaged("rounds.jsonl", b"\xff\xfe\n")])[0]["name"] == "fedmf"  # as a line that was cut off
+
+
+def test_a_record_without_single_users_still_shows_its_means(folders: dict[str, Path], tmp_path: Path) -> None:
     bare = shutil.copytree(folders["fedmf0"], tmp_path / "bare")
     (bare / "users.parquet").unlink()
     rows = compare([folders["mostpop"], bare])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,6 +155,15 @@ def test_the_map_is_of_the_person_asked_for(folders: list[Path], tmp_path: Path)
     hers = len(prepared.train.of(prepared.data.user_number["u07"]))
     assert f"person u07 sees them (t-SNE), dark the {hers} she trained on" in text
     assert "nothing is fetched" in answer.stdout
+
+
+def test_the_map_needs_no_record_of_single_users(folders: list[Path], tmp_path: Path) -> None:
+    table = pl.read_parquet(folders[0] / "users.parquet").sort("history", "user_id")
+    ordinary = f"as the device of person {table['user_id'][len(table) // 2]} sees them"
+    assert ordinary in coterie.report([folders[0]], tmp_path / "r.html").read_text()
+    bare = shutil.copytree(folders[0], tmp_path / "bare")
+    (bare / "users.parquet").unlink()
+    assert ordinary in coterie.report([bare], tmp_path / "r.html").read_text()
 
 
 def test_without_scikit_learn_the_map_is_of_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:

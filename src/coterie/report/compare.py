@@ -105,16 +105,15 @@ def _people(group: Sequence[Run]) -> Any:
     """
     import polars as pl
 
-    files = [run.directory.users_file for run in group]
-    if not all(file.exists() for file in files):
+    if not all(run.directory.users_file.exists() for run in group):
         return None
-    tables = [pl.read_parquet(file) for file in files]
+    tables = [run.directory.users() for run in group]
     table = tables[0] if len(tables) == 1 else pl.concat(tables, how="diagonal_relaxed")
     together = table.group_by("user_id", maintain_order=True).agg(
         pl.len().alias("_seeds"), pl.all().exclude("user_id").mean()
     )
     tested = pl.col("test.full.HR@10")
-    together = together.filter((pl.col("_seeds") == len(files)) & tested.is_not_null() & tested.is_not_nan())
+    together = together.filter((pl.col("_seeds") == len(group)) & tested.is_not_null() & tested.is_not_nan())
     return together.drop("_seeds").sort("user_id")
 
 
@@ -169,11 +168,9 @@ def _spread(group: Sequence[Run], on: str) -> dict[str, Any]:
 
     Not those of the users' means: with more seeds fewer would stand at 0, whatever the system.
     """
-    import polars as pl
-
     found = []
     for run in group:
-        values = pl.read_parquet(run.directory.users_file, columns=[f"test.{on}"]).to_series().to_numpy()
+        values = run.directory.users([f"test.{on}"]).to_series().to_numpy()
         values = values[~np.isnan(values)].astype(np.float64)
         found.append([len(values), (values > 0).mean(), *np.quantile(values, QUANTILES)])
     users, above, *cuts = np.mean(found, axis=0).tolist()

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from coterie.algorithms.interface import Federated
 from coterie.errors import CoterieError
+from coterie.protocol import Prepared
 from coterie.report import markup, svg
 from coterie.report.sections import Kind, three
 from coterie.report.tables import sent, weight
@@ -58,11 +59,9 @@ def people(kind: Kind) -> list[str]:
 
 
 def _at_least(group: Sequence[Run], on: str, levels: np.ndarray) -> np.ndarray:
-    import polars as pl
-
     shares = []
     for run in group:
-        values = pl.read_parquet(run.directory.users_file, columns=[f"test.{on}"]).to_series().to_numpy()
+        values = run.directory.users([f"test.{on}"]).to_series().to_numpy()
         values = values[~np.isnan(values)]
         shares.append([(values >= level - 1e-6).mean() for level in levels])
     mean: np.ndarray = np.mean(shares, axis=0)
@@ -101,12 +100,11 @@ def sparsity(kind: Kind, threshold: str = "1e-02") -> list[str]:
     return [*found, markup.figure(kind.caption(text), plots, numbers, kind.some(wanted))]
 
 
-def median_person(run: Run) -> str:
+def median_person(prepared: Prepared) -> str:
     """Somebody ordinary: of the tested people the one in the middle by the length of her history."""
-    import polars as pl
-
-    who = pl.read_parquet(run.directory.users_file, columns=["user_id", "history"]).sort("history", "user_id")
-    return str(who["user_id"][len(who) // 2])
+    ids, lengths = prepared.data.user_ids, prepared.history.lengths
+    who = sorted((int(lengths[u]), ids[u]) for u in prepared.users)
+    return who[len(who) // 2][1]
 
 
 def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
@@ -182,7 +180,7 @@ def _rows_sent(run: Run) -> tuple[np.ndarray | None, str | None]:
 
 
 def _item_map(kind: Kind, name: str, run: Run, user: str | None) -> list[str]:
-    who = user if user is not None else median_person(run)
+    who = user if user is not None else median_person(run.prepared)
     data = run.prepared.data
     if who not in data.user_number:
         raise CoterieError(f"user {who!r} is not among the {data.n_users} users of {data.name}; ids are text")

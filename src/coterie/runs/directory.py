@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -20,6 +20,11 @@ from coterie.runs.spec import RunSpec, explain
 
 FORMAT = 1
 _IN_MEMORY = 1 << 30  # a best model up to this size waits in memory for the next checkpoint; a larger one is written
+_REPAIR = "bring back a whole copy, or do the run again into another folder"
+
+
+class NoRecord(CoterieError):
+    """There is nothing to read: no run folder, or a run that is not finished."""
 
 
 class Progress(NamedTuple):
@@ -62,11 +67,8 @@ class RunDirectory:
 
     def spec(self) -> RunSpec:
         if not self.spec_file.exists():
-            raise CoterieError(f"{self.path}: no spec.json, so this is not a run folder; `coterie run --out` makes one")
-        try:
-            raw = json.loads(self.spec_file.read_text())
-        except ValueError as problem:
-            raise CoterieError(f"{self.spec_file}: damaged: {problem}") from None
+            raise NoRecord(f"{self.path}: no spec.json, so this is not a run folder; `coterie run --out` makes one")
+        raw = _read(self.spec_file)
         if raw.get("format") != FORMAT:
             raise CoterieError(
                 f"{self.spec_file}: run format {raw.get('format')}, written by coterie {raw.get('coterie', '?')}; "
@@ -75,18 +77,30 @@ class RunDirectory:
         body = {key: value for key, value in raw.items() if key not in ("format", "coterie")}
         return _parsed(self.spec_file, body)
 
-    def summary(self) -> dict[str, Any]:
+    def check_finished(self) -> None:
         if not self.summary_file.exists():
-            raise CoterieError(f"{self.path}: the run is not finished; `coterie resume {self.path}` goes on with it")
-        found: dict[str, Any] = json.loads(self.summary_file.read_text())
-        return found
+            raise NoRecord(f"{self.path}: the run is not finished; `coterie resume {self.path}` goes on with it")
+
+    def summary(self) -> dict[str, Any]:
+        self.check_finished()
+        return _read(self.summary_file)
+
+    def users(self, columns: Sequence[str] | None = None) -> Any:
+        """A polars table: one row for each tested user, with her history's length and every metric, or some of it."""
+        import polars as pl
+
+        try:
+            return pl.read_parquet(self.users_file, columns=None if columns is None else list(columns))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as problem:
+            first = (str(problem).splitlines() or [""])[0]
+            raise CoterieError(f"{self.users_file}: damaged or not complete ({first}); {_REPAIR}") from None
 
     def rounds(self) -> list[dict[str, Any]]:
         """The record so far; a line cut off by a crash is left out."""
         if not self.rounds_file.exists():
             return []
         found = []
-        for line in self.rounds_file.read_text().splitlines():
+        for line in self.rounds_file.read_text(errors="replace").splitlines():
             try:
                 found.append(json.loads(line))
             except ValueError:
@@ -112,6 +126,17 @@ class RunDirectory:
 
     def latest_checkpoint(self) -> Path | None:
         return next(reversed(self.kept().values()), None)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A JSON object of the record."""
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as problem:
+        raise CoterieError(f"{file}: damaged: {problem}; {_REPAIR}") from None
+    if not isinstance(found, dict):
+        raise CoterieError(f"{file}: damaged: it holds no JSON object; {_REPAIR}")
+    return found
 
 
 def _parsed(path: Path, body: dict[str, Any]) -> RunSpec:
