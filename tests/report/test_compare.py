@@ -233,6 +233,75 @@ def test_the_command_line_prints_each_form(folders: dict[str, Path]) -> None:
     assert isinstance(CliRunner().invoke(app, [*words, "--metric", "Recal@20"]).exception, CoterieError)
 
 
+def test_what_cannot_be_asked_is_answered_with_what_can(folders: dict[str, Path]) -> None:
+    for asked in ("HR@7", "sampled.HR@7", "Recal@10"):
+        with pytest.raises(CoterieError, match=r"unknown metric .* Known: HR@5, .*, MAP@50\.$"):
+            compare([folders["fedmf0"]], on=asked)
+        with pytest.raises(CoterieError, match=r"unknown metric .* Known: HR@5, .*, Coverage@10, .*, Novelty@50\.$"):
+            compare([folders["fedmf0"]], [asked])
+    for asked in ("Coverage@10", "full.1-Gini@20", "novelty@5"):
+        with pytest.raises(
+            CoterieError, match=r"everybody's lists together.* a value for each person.* HR@5, .*MAP@50"
+        ):
+            compare([folders["fedmf0"]], on=asked)
+    with pytest.raises(CoterieError, match=r"under full ranking only; ask for full\.Coverage@10"):
+        compare([folders["fedmf0"]], ["sampled.Coverage@10"])
+    with pytest.raises(CoterieError, match="unknown ranking 'ful'"):
+        compare([folders["fedmf0"]], ["ful.HR@10"])
+
+
+def test_a_metric_is_shown_under_each_ranking_it_has_or_the_one_asked_for(folders: dict[str, Path]) -> None:
+    row = compare([folders["fedmf0"]], ["full.HR@10", "Coverage@10", "sampled.hit@20", "MRR@5", "full.MRR@5"])[0]
+    assert tables.shown([row]) == [
+        "sampled.HR@20", "sampled.MRR@5", "full.HR@10", "full.Coverage@10", "full.MRR@5",
+    ]  # fmt: skip
+    assert row["full.Coverage@10"] == {"mean": row["Coverage@10"], "deviation": None, "low": None, "high": None}
+    assert tables.as_csv([row]) and tables.whole([row])
+
+
+@pytest.fixture
+def mixed(folders: dict[str, Path], tmp_path: Path) -> Path:
+    """A folder as `runs/*` finds it: a run, an unfinished one, the cache of `coterie reproduce`, a page."""
+    shutil.copytree(folders["fedmf0"], tmp_path / "runs" / "fedmf")
+    half = shutil.copytree(folders["fedrap0"], tmp_path / "runs" / "half")
+    (half / "summary.json").unlink()
+    shutil.copytree(folders["fedrap0"], tmp_path / "runs" / "reproduce" / "fedrap")
+    (tmp_path / "runs" / "report.html").write_text("<p>")
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize("words", [["compare"], ["compare", "--json"], ["report", "-o", "page.html"]])
+def test_what_is_no_finished_run_among_several_is_left_out_and_said(
+    mixed: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(mixed.parent)
+    found = CliRunner().invoke(app, [*words, *(str(one) for one in sorted(Path("runs").iterdir()))])
+    assert found.exit_code == 0, found.output
+    assert found.stderr.splitlines() == [
+        "coterie: left out: runs/half: the run is not finished; `coterie resume runs/half` goes on with it",
+        *(
+            f"coterie: left out: runs/{name}: no spec.json, so this is not a run folder; `coterie run --out` makes one"
+            for name in ("report.html", "reproduce")
+        ),
+    ]
+    if "--json" in words:
+        assert [row["algorithm"] for row in json.loads(found.stdout)] == ["fedmf"]
+
+
+def test_python_is_told_too_what_was_left_out(mixed: Path) -> None:
+    said: list[str] = []
+    half = coterie.open(mixed / "half")
+    assert [row["name"] for row in compare([mixed / "fedmf", half], say=said.append)] == ["fedmf"]
+    assert len(said) == 1 and f"`coterie resume {mixed / 'half'}`" in said[0]
+    with pytest.raises(CoterieError, match="none of the 2 folders holds a finished run"):
+        compare([half, mixed / "reproduce"], say=said.append)
+    for alone, why in (("half", "not finished"), ("reproduce", "not a run folder")):
+        with pytest.raises(CoterieError, match=why):
+            compare([mixed / alone])
+    with pytest.raises(CoterieError, match=r"nowhere: .* not a run folder"):  # mistyped, not found by a pattern
+        compare([mixed / "fedmf", mixed / "nowhere"])
+
+
 def test_a_damaged_record_is_named_with_what_to_do(folders: dict[str, Path], tmp_path: Path) -> None:
     def damaged(name: str, content: bytes) -> Path:
         copy = shutil.copytree(folders["fedmf0"], tmp_path / f"{len(list(tmp_path.iterdir()))}")

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import CoterieError, unknown_name
-from coterie.evaluate.metrics import canonical
 from coterie.evaluate.statistics import (
     Comparison,
     bootstrap_intervals,
@@ -25,9 +24,10 @@ from coterie.evaluate.statistics import (
     holm,
     paired_tests,
 )
+from coterie.report import asked
 from coterie.report.names import label, names
 from coterie.report.tables import render
-from coterie.report.words import counted, statement, warnings
+from coterie.report.words import aside, counted, statement, warnings
 from coterie.runs.run import Run
 
 __all__ = ["COLUMNS", "collect", "compare", "counted", "render", "warnings"]
@@ -43,16 +43,18 @@ def compare(
     on: str = "full.NDCG@10",
     baseline: str | None = None,
     confidence: float = 0.95,
+    say: Callable[[str], None] = aside,
 ) -> list[dict[str, Any]]:
     """One row for each system, setting and protocol: test metrics at the best validation round.
 
     Arguments:
-        metrics: shown sampled and under full ranking, as `row["full.NDCG@10"]`.
+        metrics: `HR@10` is shown sampled and under full ranking, as `row["full.HR@10"]`; `full.HR@10` there alone.
         on: what the paired tests, the spread over people and the cold and warm users are about.
         baseline: the row (its `name`, or its algorithm's) that the others of its kind are tested against; without it
             the first.
+        say: told what was left out where several were given: other folders, and runs that are not finished.
     """
-    return collect(runs, metrics, on, baseline, confidence)[0]
+    return collect(runs, metrics, on, baseline, confidence, say)[0]
 
 
 def collect(
@@ -61,15 +63,12 @@ def collect(
     on: str = "full.NDCG@10",
     baseline: str | None = None,
     confidence: float = 0.95,
+    say: Callable[[str], None] = aside,
 ) -> tuple[list[dict[str, Any]], list[list[Run]]]:
     """The rows of `compare`, and the runs behind each of them."""
-    opened = [one if isinstance(one, Run) else Run(one) for one in runs]
-    if not opened:
-        raise CoterieError("compare needs at least one run directory")
-    shown = [(kind, canonical(metric)) for kind in ("sampled", "full") for metric in metrics]
-    on = _column(on)
+    shown, on = asked.columns(metrics), asked.column(on)
     groups: dict[str, list[Run]] = {}
-    for one in opened:
+    for one in asked.finished(runs, say):
         group = groups.setdefault(json.dumps(_identity(one), sort_keys=True), [])
         if one.path.resolve() not in [other.path.resolve() for other in group]:
             group.append(one)
@@ -87,15 +86,6 @@ def _identity(run: Run) -> dict[str, Any]:
     """What two runs must share to be one row: all but the seed and what changes no number."""
     said = run.spec.model_dump(mode="json", exclude={"seed", "keep", "checkpoint_every", "data"})
     return {**said, "data": {"sha256": run.summary["data"]["sha256"], "sharing": run.spec.data.sharing}}
-
-
-def _column(text: str) -> str:
-    kind, dot, metric = text.partition(".")
-    if not dot:
-        kind, metric = "full", text
-    if kind not in ("full", "sampled"):
-        raise unknown_name("ranking", kind, ["full", "sampled"])
-    return f"{kind}.{canonical(metric)}"
 
 
 def _people(group: Sequence[Run]) -> Any:
@@ -136,7 +126,7 @@ def _row(group: list[Run], people: Any, shown: Sequence[tuple[str, str]], on: st
     for kind, metric in shown:
         mine = [one["metrics"]["test"][kind].get(metric, math.nan) for one in said]
         if all(map(math.isnan, mine)):
-            raise CoterieError(f"{group[0].path} has not measured {metric}; cutoffs are 5, 10, 20 and 50")
+            raise CoterieError(f"{group[0].path}: its summary.json has no test figure {kind}.{metric}; ask for another")
         interval = bounds.get(f"{kind}.{metric}")
         row[f"{kind}.{metric}"] = {
             **_over_seeds(mine),

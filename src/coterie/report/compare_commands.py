@@ -27,7 +27,10 @@ class Format(StrEnum):
 def compare(
     directories: Directories,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
-    metrics: Annotated[list[str] | None, typer.Option("--metric", help="Repeatable; default HR@10, NDCG@10.")] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="Repeatable: HR@10, or full.HR@10 alone; default HR@10, NDCG@10."),
+    ] = None,
     on: On = "full.NDCG@10",
     baseline: Baseline = None,
     confidence: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
@@ -36,7 +39,7 @@ def compare(
     """Runs side by side, with intervals and paired tests; seeds of the same spec become one row."""
     from coterie.report import tables
     from coterie.report.compare import compare as side_by_side
-    from coterie.report.words import warnings
+    from coterie.report.words import aside, warnings
 
     rows = side_by_side(directories, metrics or ("HR@10", "NDCG@10"), on, baseline, confidence)
     if form is Format.table and not as_json:
@@ -45,7 +48,7 @@ def compare(
         (Console() if sys.stdout.isatty() else Console(width=140)).print(tables.whole(rows))
         return
     for line in warnings(rows):  # beside what a program reads, not in it
-        print(f"coterie: {line}", file=sys.stderr)
+        aside(line)
     if as_json or form is Format.json:
         print(json.dumps(rows, indent=1))
     else:

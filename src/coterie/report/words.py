@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+
+def aside(text: str) -> None:
+    """A line for a person, beside what a program reads."""
+    print(f"coterie: {text}", file=sys.stderr, flush=True)
 
 
 def statement(summary: Mapping[str, Any]) -> str:
