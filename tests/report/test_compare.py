@@ -259,6 +259,12 @@ def test_a_metric_is_shown_under_each_ranking_it_has_or_the_one_asked_for(folder
     assert tables.as_csv([row]) and tables.whole([row])
 
 
+def test_popularity_is_not_better_for_being_more(folders: dict[str, Path]) -> None:
+    rows = compare([folders["mostpop"], folders["fedmf0"]], ["AvgPopularity@10"])
+    assert r"\textbf" not in tables.as_latex(rows)
+    assert r"\textbf" in tables.as_latex(compare([folders["mostpop"], folders["fedmf0"]], ["full.HR@10"]))
+
+
 @pytest.fixture
 def mixed(folders: dict[str, Path], tmp_path: Path) -> Path:
     """A folder as `runs/*` finds it: a run, an unfinished one, the cache of `coterie reproduce`, a page."""
@@ -316,6 +322,37 @@ def test_a_damaged_record_is_named_with_what_to_do(folders: dict[str, Path], tmp
         with pytest.raises(CoterieError, match=rf"{name}: damaged.*bring back a whole copy"):
             compare([damaged(name, content)])
     assert compare([damaged("rounds.jsonl", b"\xff\xfe\n")])[0]["name"] == "fedmf"  # as a line that was cut off
+
+
+def test_a_narrow_terminal_cuts_no_word_of_privacy(folders: dict[str, Path]) -> None:
+    from rich.console import Console
+
+    console = Console(width=80, file=io.StringIO())
+    rows = compare(_comparable(folders))
+    with console.capture() as capture:
+        console.print(tables.whole(rows))
+    text = capture.get()
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert "…" not in text and max(map(len, lines)) <= 80
+    together = " ".join(lines[lines.index("what it costs") :])
+    assert together.count("the server sees each upload, and nothing bounds what it learns from it") == 1
+    assert "privacy of fedmf, fedrap: no noise" in together and "privacy of mostpop: central" in together
+
+
+def test_latex_tells_costs_and_people_and_keeps_its_small_print_to_itself(folders: dict[str, Path]) -> None:
+    rows = compare(_comparable(folders))
+    text = tables.as_latex(rows)
+    head = next(line for line in text.splitlines() if line.startswith("system &"))
+    names = [one.strip(" \\") for one in head.split("&")]
+    mine = next(line for line in text.splitlines() if line.startswith("fedmf &"))
+    cells = dict(zip(names, (one.strip(" \\") for one in mine.split("&")), strict=True))
+    assert cells["training"] == f"{rows[1]['train_seconds']:.1f} s" and cells["memory"].endswith("MB")
+    assert cells["people"] == "60" and cells["above 0"] == f"{rows[1]['people']['above_zero']:.1%}".replace("%", r"\%")
+    for group in ("cold", "middle", "warm"):
+        assert cells[group] == f"{rows[1]['groups'][group]['mean']:.3f}"
+    assert text.index(r"\end{tabular}") < text.index(r"{\footnotesize") and text.endswith("\\par}\n")
+    plain = text.replace(r"\{", "").replace(r"\}", "")
+    assert plain.count("{") == plain.count("}")
 
 
 def test_a_record_without_single_users_still_shows_its_means(folders: dict[str, Path], tmp_path: Path) -> None:

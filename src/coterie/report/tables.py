@@ -7,8 +7,9 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from coterie.report.asked import OF_PEOPLE
 from coterie.report.names import label
-from coterie.report.words import warnings
+from coterie.report.words import number, warnings
 from coterie.runs.display import size
 
 COLUMNS = (("sampled", "HR@10"), ("sampled", "NDCG@10"), ("full", "HR@10"), ("full", "NDCG@10"))
@@ -52,7 +53,7 @@ def whole(rows: list[dict[str, Any]]) -> Any:
     parts: list[Any] = [Text(line, "bold yellow") for line in warnings(rows)]
     for kind in sorted({row["comparable"] for row in rows}):
         mine = [row for row in rows if row["comparable"] == kind]
-        parts += [_metrics(mine), _tests(mine), _people(mine), _costs(mine)]
+        parts += [_metrics(mine), _tests(mine), _people(mine), _costs(mine), *_privacy(mine)]
     return Group(*(part for part in parts if part is not None))
 
 
@@ -93,7 +94,7 @@ def _tests(rows: list[dict[str, Any]]) -> Any:
     one = tested[0]["test"]
     title = (
         f"{rows[0]['on']} against {one['against']}, paired over {one['users']:,} users; p Holm-corrected for "
-        f"{one['comparisons']} comparison{'s' if one['comparisons'] > 1 else ''}"
+        f"{number(one['comparisons'], 'comparison')}"
     )
     table = _table(title, ["difference", "t", "p (t)", "p (Wilcoxon)"])
     for row in tested:
@@ -130,16 +131,24 @@ def _costs(rows: list[dict[str, Any]]) -> Any:
     from rich.text import Text
 
     headings = ["rounds", "best", "up\na round", "down\na round", "in all\na client", "train", "memory"]
-    table = _table("what it costs, and what may be said of privacy", headings)
-    table.add_column("privacy", ratio=1)
+    table = _table("what it costs", headings)
     for row in rows:
         best = ", ".join(map(str, row["best_round"]))
         table.add_row(
             Text(row["name"]), str(row["rounds"]), best, sent(row, "bytes_up", weight), sent(row, "bytes_down", weight),
             sent(row, "bytes_a_client", weight), f"{row['train_seconds']:.1f} s", weight(row["peak_rss_bytes"]),
-            Text(row["statement"]),
         )  # fmt: skip
     return table
+
+
+def _privacy(rows: list[dict[str, Any]]) -> list[Any]:
+    """What may be said of privacy, each sentence once: a column of the table would be a few letters wide."""
+    from rich.text import Text
+
+    who: dict[str, list[str]] = {}
+    for row in rows:
+        who.setdefault(row["statement"], []).append(row["name"])
+    return [Text(f"privacy of {', '.join(names)}: {said}") for said, names in who.items()]
 
 
 def figure(value: dict[str, Any]) -> str:
@@ -218,13 +227,15 @@ def latex_text(text: str) -> str:
 
 
 def as_latex(rows: Sequence[dict[str, Any]]) -> str:
-    """A booktabs table: each kind of measurement under its own heading, the best of each column bold."""
+    """A booktabs table: each kind of measurement under its own heading, the best accuracy of each column bold."""
     columns = shown(rows)
-    width = len(columns) + 4
+    groups = list(dict.fromkeys(name for row in rows for name in row["groups"]))
     heads = [rf"{latex_text(one.split('.')[1])} {one.split('.')[0]}" for one in columns]
+    heads = ["system", *heads, "$p_t$", "$p_W$", "people", "above 0", *groups, "bytes/client", "training", "memory"]
+    width = len(heads)
     lines = [
-        r"% needs \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule",
-        " & ".join(["system", *heads, "$p_t$", "$p_W$", "bytes/client"]) + r" \\",
+        r"% needs \usepackage{booktabs}; who has no room for a column takes it out of every line",
+        rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", " & ".join(heads) + r" \\",
     ]  # fmt: skip
     for kind in sorted({row["comparable"] for row in rows}):
         mine = [row for row in rows if row["comparable"] == kind]
@@ -233,22 +244,27 @@ def as_latex(rows: Sequence[dict[str, Any]]) -> str:
         if first["warning"]:
             about += f": {first['warning']}"
         lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\emph{{{latex_text(about)}}}}} \\"]
-        best = {one: max(row[one]["mean"] for row in mine) for one in columns}
+        # Of what is not accuracy, such as popularity, more is not better.
+        best = {one: max(row[one]["mean"] for row in mine) for one in columns if one.split(".")[1] in OF_PEOPLE}
         for row in mine:
             cells = [latex_text(row["name"]) + ("" if row["valid"] else r" \textbf{INVALID}")]
-            cells += [_latex_figure(row[one], row[one]["mean"] == best[one] and len(mine) > 1) for one in columns]
+            cells += [_latex_figure(row[one], row[one]["mean"] == best.get(one) and len(mine) > 1) for one in columns]
             test = row["test"]
             cells += [latex_text(p(test[one])) if test else "" for one in ("p_t_holm", "p_wilcoxon_holm")]
-            cells.append(sent(row, "bytes_a_client", weight))
-            lines.append(" & ".join(cells) + r" \\")
+            spread = row["people"]
+            cells += [f"{spread['users']:,}", latex_text(f"{spread['above_zero']:.1%}")] if spread else ["", ""]
+            cells += [f"{row['groups'][one]['mean']:.3f}" if one in row["groups"] else "" for one in groups]
+            cells += [sent(row, "bytes_a_client", weight), f"{row['train_seconds']:.1f} s"]
+            lines.append(" & ".join([*cells, weight(row["peak_rss_bytes"])]) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     notes = [
         f"mean ± deviation over seeds, [{rows[0]['confidence']:.0%} bootstrap interval over users]; p: paired over "
-        f"users on {rows[0]['on']}, Holm-corrected",
+        f"users on {rows[0]['on']}, Holm-corrected; above 0: share of people with any {rows[0]['on']}"
+        + (f"; {', '.join(groups)}: its mean by the length of people's histories" if groups else ""),
         *warnings(rows),
     ]
-    tail = [r"\par\footnotesize " + latex_text(note).replace("±", r"$\pm$") for note in notes]
-    return "\n".join([*lines, *tail]) + "\n"
+    tail = [r"\par " + latex_text(note).replace("±", r"$\pm$") for note in notes]
+    return "\n".join([*lines, r"{\footnotesize", *tail, r"\par}"]) + "\n"  # a group: the text after it keeps its size
 
 
 def _latex_figure(value: dict[str, Any], best: bool) -> str:

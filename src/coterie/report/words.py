@@ -12,6 +12,11 @@ def aside(text: str) -> None:
     print(f"coterie: {text}", file=sys.stderr, flush=True)
 
 
+def number(count: int, one: str, more: str = "") -> str:
+    """A count with its noun: `1 run`, `2 runs`, `1 person`."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
 def statement(summary: Mapping[str, Any]) -> str:
     """What a run may claim of privacy, in a sentence."""
     said = summary.get("privacy")
