@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import coterie
 from coterie.cli import app
+from coterie.errors import CoterieError
 from coterie.report import markup, svg
 from coterie.report.people_sections import flat_places
 
@@ -133,7 +134,7 @@ def test_a_run_that_kept_no_model_says_so_instead(tmp_path: Path) -> None:
     found = coterie.run("fedrap", data, rounds=2, out=tmp_path / "a", keep="nothing", threads=1)
     text = coterie.report([found], tmp_path / "r.html").read_text()
     assert "no map:" in text and "the run kept no model" in text and "rows not counted" in text
-    assert "None of these runs has a shared and a private table" in text
+    assert "None of these runs has a shared and a private table" not in text
 
 
 def test_the_page_leaves_a_run_as_it_was(tmp_path: Path) -> None:
@@ -157,6 +158,29 @@ def test_the_map_is_of_the_person_asked_for(folders: list[Path], tmp_path: Path)
     assert "nothing is fetched" in answer.stdout
 
 
+def test_somebody_unknown_is_an_error_if_no_run_knows_her(folders: list[Path], tmp_path: Path) -> None:
+    words = ["report", str(folders[0]), str(folders[3]), "-o", str(tmp_path / "r.html"), "--user"]
+    problem = CliRunner().invoke(app, [*words, "nobody"]).exception
+    assert isinstance(problem, CoterieError) and "user 'nobody' is not among the 60 users" in str(problem)
+    assert not (tmp_path / "r.html").exists()
+    coterie.run("fedrap", "synthetic:users=70,items=80", rounds=2, out=tmp_path / "more", threads=1)
+    text = coterie.report([folders[0], tmp_path / "more"], tmp_path / "r.html", user="u65").read_text()
+    assert "as the device of person u65 sees them" in text and "no map: user &#x27;u65&#x27; is not among" in text
+
+
+def test_that_nobody_has_two_tables_is_said_only_where_it_is_so(folders: list[Path], tmp_path: Path) -> None:
+    words = "None of these runs has a shared and a private table"
+    assert words in coterie.report([folders[1], folders[3]], tmp_path / "r.html").read_text()
+    rows = [f"u{u},i{i},{10 * u + i}" for u in range(12) for i in range(10) if (u + i) % 3]
+    source = tmp_path / "gone.csv"
+    source.write_text("user_id,item_id,timestamp\n" + "\n".join(rows) + "\n")
+    coterie.run("fedrap", source, rounds=2, out=tmp_path / "run", threads=1)
+    source.unlink()
+    for user in (None, "u1"):
+        text = coterie.report([tmp_path / "run"], tmp_path / "r.html", user=user).read_text()
+        assert words not in text and re.search(r"fedrap: no map: [^<]*gone\.csv", text)
+
+
 def test_the_map_needs_no_record_of_single_users(folders: list[Path], tmp_path: Path) -> None:
     table = pl.read_parquet(folders[0] / "users.parquet").sort("history", "user_id")
     ordinary = f"as the device of person {table['user_id'][len(table) // 2]} sees them"
@@ -164,6 +188,14 @@ def test_the_map_needs_no_record_of_single_users(folders: list[Path], tmp_path: 
     bare = shutil.copytree(folders[0], tmp_path / "bare")
     (bare / "users.parquet").unlink()
     assert ordinary in coterie.report([bare], tmp_path / "r.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_there_is_refused(folders: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(CoterieError, match=r"is a folder; say which file .*report\.html"):
+        coterie.report([folders[3]], tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CoterieError, match=r"file is a file, so nothing can be written in it"):
+        coterie.report([folders[3]], tmp_path / "file" / "r.html")
 
 
 def test_without_scikit_learn_the_map_is_of_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coterie import __version__
+from coterie.errors import CoterieError
 from coterie.report import markup
 from coterie.report.compare import collect
 from coterie.report.people_sections import maps_and_devices, people, sparsity
@@ -42,12 +43,16 @@ def report(
     Arguments:
         user: whose view of the items is drawn; without it somebody with a history of median length.
         on, baseline: as in `compare`.
+        say: told of each part of the page before it is made.
     """
+    out = _place(Path(path))
     rows, members = collect(runs, on=on, baseline=baseline)
     kinds = []
     for number in sorted({row["comparable"] for row in rows}):
         mine = [k for k, row in enumerate(rows) if row["comparable"] == number]
         kinds.append(Kind([rows[k] for k in mine], [members[k] for k in mine]))
+    if user is not None:
+        _check_user(user, kinds)
     heading = title or "Coterie report: " + ", ".join(dict.fromkeys(row["data"] for row in rows))
     count = sum(len(group) for group in members)
     body = [
@@ -78,7 +83,30 @@ def report(
     body.append(markup.folded("Run directories", markup.table(["system", "folders"], every, (0, 1)), long=True))
     body.append(markup.paragraph(f"Made by coterie {__version__}. This file fetches nothing and runs no script."))
     body.append("</footer>")
-    out = Path(path)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(markup.page(heading, body), encoding="utf-8")
     return out
+
+
+def _place(out: Path) -> Path:
+    """Where the page will stand, refused before it is made."""
+    if out.is_dir():
+        raise CoterieError(f"{out} is a folder; say which file to write, for example -o {out / 'report.html'}")
+    above = next(one for one in out.parents if one.exists())
+    if not above.is_dir():
+        raise CoterieError(f"{out}: {above} is a file, so nothing can be written in it; choose another place with -o")
+    return out
+
+
+def _check_user(user: str, kinds: Sequence[Kind]) -> None:
+    """Somebody asked for by name must be in the data of one of the runs; where that is gone, the page will say so."""
+    sought = []
+    for kind in kinds:
+        try:
+            data = kind.members[0][0].prepared.data
+        except CoterieError:
+            return
+        if user in data.user_number:
+            return
+        sought.append(f"the {data.n_users} users of {data.name}")
+    raise CoterieError(f"user {user!r} is not among {' or '.join(dict.fromkeys(sought))}; ids are text")

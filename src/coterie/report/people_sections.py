@@ -111,6 +111,7 @@ def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
     """What needs the model itself: the map of the items for one person, and what her device sends."""
     drawn: list[str] = []
     missing: list[str] = []
+    undrawn: list[str] = []
     rows: list[list[Any]] = []
     said: list[tuple[str, str]] = []
     series: list[svg.Line] = []
@@ -120,7 +121,7 @@ def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
             if not drawn and hasattr(fresh.algorithm, "views"):
                 drawn = _item_map(kind, row["name"], fresh, user)
         except CoterieError as problem:
-            missing.append(f"{row['name']}: no map: {problem}")
+            undrawn.append(f"{row['name']}: no map: {problem}")
         counts, why = _rows_sent(fresh)
         cells = ["–"] * 3
         if counts is not None:
@@ -134,7 +135,9 @@ def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
         rows.append([row["name"], *cells, *sizes])
         said.append((row["name"], f"Sends {row['sends']}. Privacy: {row['statement']}."))
     found = [markup.heading(3, "A map of the items, as one person sees them")]
-    found += drawn or [markup.paragraph("None of these runs has a shared and a private table of items to show.")]
+    if not drawn and not undrawn:
+        drawn = [markup.paragraph("None of these runs has a shared and a private table of items to show.")]
+    found += drawn + [markup.paragraph(line, "note") for line in undrawn]
     found.append(markup.heading(3, "What left each device"))
     found.append(markup.told(said))
     if series:
