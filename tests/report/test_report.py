@@ -198,6 +198,26 @@ def test_a_page_that_cannot_be_written_there_is_refused(folders: list[Path], tmp
         coterie.report([folders[3]], tmp_path / "file" / "r.html")
 
 
+def test_a_paper_protocols_canary_does_not_stand_beside_a_plain_yes(written: str) -> None:
+    clean, paper = written.split("<h2")[1:]
+    assert "<td>by its protocol</td>" in paper and "<td>yes</td>" not in paper.split("<h3>Results")[0]
+    assert "<td>yes</td>" in clean.split("<h3>Results")[0] and "by its protocol" not in clean
+    assert '<td>valid</td><td class="text">no: held-out items could be told' in written
+
+
+def test_one_is_not_several(folders: list[Path], tmp_path: Path) -> None:
+    text = coterie.report([folders[0], folders[3]], tmp_path / "r.html").read_text()
+    assert "corrected by Holm for 1 comparison on this page" in text and "2 runs of 2 systems" in text
+    assert "1 run of 1 system;" in coterie.report([folders[3]], tmp_path / "r.html").read_text()
+
+
+def test_what_is_of_one_seed_says_so(written: str) -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", written)
+    for words in ("What a sparse exchange could leave out", "sees them (t-SNE)", "Item rows in one upload"):
+        mine = [one for one in captions if words in one]
+        assert mine and all("first seed" in one for one in mine), words
+
+
 def test_without_scikit_learn_the_map_is_of_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

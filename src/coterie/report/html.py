@@ -11,7 +11,7 @@ from coterie.report import markup
 from coterie.report.compare import collect
 from coterie.report.people_sections import maps_and_devices, people, sparsity
 from coterie.report.sections import Kind, communication, coverage, curves, results, what_was_run
-from coterie.report.words import warnings
+from coterie.report.words import number, warnings
 from coterie.runs.run import Run
 
 _GLOSSARY = {
@@ -20,6 +20,9 @@ _GLOSSARY = {
     "full, sampled": "ranked among all items she has not seen; among a few drawn ones (easier, and biased)",
     "canary / chance": "HR@10 of a scorer that only counts how often an item was drawn as a negative, beside a random "
     "one: far above chance means that held-out items can be told from the negatives",
+    "valid": "no: held-out items could be told from the training negatives under a protocol that forbids it, or were "
+    "trained on before; by its protocol: the rules of a paper were kept, which let held-out items shape the negatives, "
+    "so its canary may stand far above chance; yes: neither",
     "interval": "percentile bootstrap over people: what the figure might have been with other people of the same kind",
     "deviation": "over seeds: what the figure might have been with other random numbers",
     "p, Holm": "chance of a difference at least as large if there were none, paired over people; raised so that all "
@@ -48,8 +51,8 @@ def report(
     out = _place(Path(path))
     rows, members = collect(runs, on=on, baseline=baseline)
     kinds = []
-    for number in sorted({row["comparable"] for row in rows}):
-        mine = [k for k, row in enumerate(rows) if row["comparable"] == number]
+    for which in sorted({row["comparable"] for row in rows}):
+        mine = [k for k, row in enumerate(rows) if row["comparable"] == which]
         kinds.append(Kind([rows[k] for k in mine], [members[k] for k in mine]))
     if user is not None:
         _check_user(user, kinds)
@@ -58,7 +61,7 @@ def report(
     body = [
         markup.heading(1, heading),
         markup.paragraph(
-            f"{count} run{'s' if count > 1 else ''} of {len(rows)} system{'s' if len(rows) > 1 else ''}; seeds of the "
+            f"{number(count, 'run')} of {number(len(rows), 'system')}; seeds of the "
             "same system and settings are one row. Everything here was read from run directories.",
             "lead",
         ),
@@ -69,9 +72,9 @@ def report(
         which = ", ".join(row["name"] for row in rows if row["warning"] == text)
         body.append(markup.warning(f"{text}. This concerns: {which}"))
     body += [markup.paragraph(line, "note") for line in warnings(rows) if line.split(": ")[0] not in leaking]
-    for number, kind in enumerate(kinds, 1):
-        say(f"{kind.title}: {len(kind.rows)} rows")
-        body.append(markup.heading(2, kind.title, f"kind-{number}"))
+    for place, kind in enumerate(kinds, 1):
+        say(f"{kind.title}: {number(len(kind.rows), 'row')}")
+        body.append(markup.heading(2, kind.title, f"kind-{place}"))
         for section in (what_was_run, results, curves, communication, coverage, people, sparsity):
             body += section(kind)
         body += maps_and_devices(kind, user)

@@ -14,6 +14,7 @@ from coterie.protocol import Prepared
 from coterie.report import markup, svg
 from coterie.report.sections import Kind, three
 from coterie.report.tables import sent, weight
+from coterie.report.words import number
 from coterie.runs.run import Run
 
 _DEVICES = 300  # so many devices make one more round to count what they would send
@@ -44,7 +45,7 @@ def people(kind: Kind) -> list[str]:
     for name in groups:
         having = [k for k in known if name in kind.rows[k]["groups"]]
         one = kind.rows[having[0]]["groups"][name]
-        head = f"{name}: {one['users']} people with {one['shortest']} to {one['longest']} items"
+        head = f"{name}: {number(one['users'], 'person', 'people')} with {one['shortest']} to {one['longest']} items"
         bars = [svg.Bar(kind.rows[k]["name"], k, kind.rows[k]["groups"][name]["mean"]) for k in having]
         values = "; ".join(f"{bar.name} {bar.value:.3f}" for bar in bars)
         plots.append(svg.bars(head, f"Bars of the mean {on}, {head}: {values}.", bars, three))
@@ -94,7 +95,7 @@ def sparsity(kind: Kind, threshold: str = "1e-02") -> list[str]:
                            x_words=lambda power: f"{10**power:.0e}".replace("e-0", "e-")))  # fmt: skip
     text = (
         "What a sparse exchange could leave out: entries of the shared table that are smaller than a threshold need "
-        "not be sent."
+        "not be sent. Of each system its first seed."
     )
     numbers = markup.table(["system", "size", "share above, last round"], rows, (0, 1))
     return [*found, markup.figure(kind.caption(text), plots, numbers, kind.some(wanted))]
@@ -110,8 +111,8 @@ def median_person(prepared: Prepared) -> str:
 def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
     """What needs the model itself: the map of the items for one person, and what her device sends."""
     drawn: list[str] = []
-    missing: list[str] = []
     undrawn: list[str] = []
+    missing: list[str] = []
     rows: list[list[Any]] = []
     said: list[tuple[str, str]] = []
     series: list[svg.Line] = []
@@ -147,9 +148,9 @@ def maps_and_devices(kind: Kind, user: str | None) -> list[str]:
         plot = svg.lines(title, f"Falling curves, {title}: {medians}.", series, "item rows in one upload",
                          "share of devices")  # fmt: skip
         text = (
-            f"Item rows in one upload, counted by letting up to {_DEVICES} devices make one more round (before any "
-            "clipping, noise, thinning or masks on its way). Which rows come tells a server that sees single uploads "
-            "something about her history; `coterie audit` measures how much."
+            f"Item rows in one upload, counted by letting up to {_DEVICES} devices of each system's first seed make "
+            "one more round (before any clipping, noise, thinning or masks on its way). Which rows come tells a server "
+            "that sees single uploads something about her history; `coterie audit` measures how much."
         )
         steps = [[one.name, int(x), y] for one in series for x, y in zip(one.x, one.y, strict=True)]
         alternative = markup.table(["system", "rows", "share of devices"], steps)
@@ -187,10 +188,10 @@ def _item_map(kind: Kind, name: str, run: Run, user: str | None) -> list[str]:
     data = run.prepared.data
     if who not in data.user_number:
         raise CoterieError(f"user {who!r} is not among the {data.n_users} users of {data.name}; ids are text")
-    number = data.user_number[who]
-    views = run.algorithm.views(run.state.server, run.state.clients, number)
+    she = data.user_number[who]
+    views = run.algorithm.views(run.state.server, run.state.clients, she)
     rated = np.zeros(data.n_items, bool)
-    rated[run.prepared.train.of(number)] = True
+    rated[run.prepared.train.of(she)] = True
     others = np.flatnonzero(~rated)
     keep = np.sort(np.r_[np.flatnonzero(rated), others[:: max(1, -(-len(others) // _MAPPED))]])
     plots, places, notes, how = [], {}, [], ""
@@ -216,8 +217,8 @@ def _item_map(kind: Kind, name: str, run: Run, user: str | None) -> list[str]:
         for j in keep.tolist()
     ]  # fmt: skip
     text = (
-        f"{name}: items as the device of person {who} sees them ({how}), dark the {int(rated.sum())} she trained on. "
-        "Only nearness has a meaning, not the place on the paper."
+        f"{name}, its first seed: items as the device of person {who} sees them ({how}), dark the "
+        f"{int(rated.sum())} she trained on. Only nearness has a meaning, not the place on the paper."
     )
     numbers = markup.table(["item", "hers", *(names[key] for key in places)], rows)
     found = [markup.figure(kind.caption(text), plots, numbers, long=True, kind="three")] if plots else []

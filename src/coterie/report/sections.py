@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.report import markup, svg
 from coterie.report.tables import canary, figure, interval, p, sent, shown, weight
-from coterie.report.words import counted
+from coterie.report.words import counted, number
 from coterie.runs.run import Run
 
 
@@ -44,6 +44,11 @@ def three(value: float) -> str:
     return f"{value:.3f}"
 
 
+def valid(row: dict[str, Any]) -> str:
+    """A paper's protocol may let held-out items shape the negatives: its runs keep their rules, and no more is said."""
+    return "no" if not row["valid"] else "by its protocol" if row["warning"] else "yes"
+
+
 def what_was_run(kind: Kind) -> list[str]:
     """Data, protocol, systems, settings; the warning before anything else."""
     summary = kind.members[0][0].summary
@@ -69,7 +74,7 @@ def what_was_run(kind: Kind) -> list[str]:
     rows = [
         [
             row["name"], ", ".join(map(str, row["seeds"])), row["rounds"], ", ".join(map(str, row["best_round"])),
-            canary(row) or "draws none", row["valid"], ", ".join(row["versions"]),
+            canary(row) or "draws none", valid(row), ", ".join(row["versions"]),
         ]
         for row in kind.rows
     ]  # fmt: skip
@@ -126,7 +131,7 @@ def results(kind: Kind) -> list[str]:
             markup.paragraph(
                 kind.caption(
                     f"Paired tests on {tested[0]['on']} against {test['against']}: does the same person fare better? "
-                    f"Two-sided, corrected by Holm for all {test['comparisons']} comparisons of this page."
+                    f"Two-sided, corrected by Holm for {number(test['comparisons'], 'comparison')} on this page."
                 )
             )
         )
@@ -174,8 +179,9 @@ def curves(kind: Kind) -> list[str]:
         plot = svg.lines("epsilon by round", f"Epsilon spent by round: {said}.", spent, "round", "epsilon")
         numbers = [[one.name, int(x), y] for one in spent for x, y in zip(one.x, one.y, strict=True)]
         found.append(
-            markup.figure("Epsilon spent, by round.", [plot], markup.table(["system", "round", "epsilon"], numbers),
-                        kind.some([one.style for one in spent]), long=True)
+            markup.figure("Epsilon spent, by round, of each system's first seed.", [plot],
+                          markup.table(["system", "round", "epsilon"], numbers),
+                          kind.some([one.style for one in spent]), long=True)
         )  # fmt: skip
     return found
 

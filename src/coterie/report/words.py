@@ -96,5 +96,6 @@ def counted(summary: dict[str, Any]) -> str:
         share = c["test_with_later_training"] / c["test"]
         lines.append(f"{share:.1%} of the test interactions have training rows of the same item from their future")
     if c["users_with_few_candidates"]:
-        lines.append(f"{c['users_with_few_candidates']:,} users have fewer sampled candidates than asked for")
+        few = number(c["users_with_few_candidates"], "user has", "users have")
+        lines.append(f"{few} fewer sampled candidates than asked for")
     return "\n".join(lines)
