@@ -126,9 +126,7 @@ def _figure(values: list[float], one_run: Path | None, column: str, scale: float
         return found | {"deviation": spread.deviation, "low": spread.low, "high": spread.high, "over": "seeds"}
     if one_run is None:
         return found
-    import polars as pl
-
-    table = pl.read_parquet(RunDirectory(one_run).users_file)
+    table = RunDirectory(one_run).users()
     if column not in table.columns:  # no figure of a single person
         return found
     mine = table[column].to_numpy().astype(np.float64)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, final
 
+from coterie.report.words import number
 from coterie.runs.spec import RunSpec
 from coterie.runs.workers import Event, Job
 
@@ -148,7 +149,8 @@ def table(record: dict[str, Any]) -> Any:
         style = "bold" if one["number"] == best else None
         grid.add_row(str(one["number"]), *settings, *figures, rounds, f"{one['cpu_seconds']:.1f}", style=style)
     cost = (
-        f"budget: {budget['trials']} trials ({record['method']}), {record['seeds']} seeds each, {budget['runs']} runs, "
+        f"budget: {number(budget['trials'], 'trial')} ({record['method']}), {number(record['seeds'], 'seed')} each, "
+        f"{number(budget['runs'], 'run')}, "
         f"{budget['diverged']} diverged, {budget['cpu_seconds']:.0f} CPU-seconds; chosen by {record['chosen_by']}"
     )
     notes = [Text(record["warning"], "yellow")] if record.get("warning") else []
