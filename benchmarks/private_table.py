@@ -2,7 +2,7 @@
 
     python -m benchmarks.private_table FOLDER_FOR_RUNS [DATA ...]   # writes docs/findings/private-table-shipped.json
 
-Runs that are already in the folder are read, not repeated.
+Runs that are already in the folder are read, not repeated; systems on record with the same settings stay.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ def main(folder: Path, names: list[str]) -> None:
     found |= {"command": "python -m benchmarks.private_table RUNS", "coterie": coterie.__version__}
     for name in names:
         data = coterie.load(name)
-        systems: dict[str, Any] = {}
+        systems: dict[str, Any] = found["data"].get(name, {})
         for label, algorithm in _SYSTEMS.items():
+            if systems.get(label, {}).get("settings") == repr(algorithm):
+                continue
             runs = [row(cached_run(algorithm, data, folder, print, seed=s, evaluate_every=10)) for s in _SEEDS]
             keys = ("validation full NDCG@10", "test full NDCG@10", "test sampled HR@10")
             systems[label] = {

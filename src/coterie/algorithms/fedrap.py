@@ -64,7 +64,7 @@ class FedRAP(Federated):
     lr_user: float = 0.25  # user step size, over the square root of the history's length if user_rate_by_history
     user_rate_by_history: bool = True
     lr_item: float = 0.008  # step size of C on the client
-    lr_own: float = 0.0005  # step size of D
+    lr_own: float = 0.00001  # step size of D; validation would have none (docs/findings/private-table.md)
     reg_user: float = 0.01  # weight decay of u
     reg_item: float = 0.1  # weight decay of C on the client
     reg_own: float = 0.1  # weight decay of D
