@@ -255,7 +255,7 @@ def evaluate(
 
 @app.command()
 def demo(out: Annotated[Path | None, typer.Option(help="Folder for the demo's runs.")] = None) -> None:
-    """Two federated systems beside two yardsticks on synthetic data, in half a minute."""
+    """Federated systems beside two yardsticks, and what a leak does, on synthetic data in half a minute."""
     from coterie.demo import demo as show
 
     show(out)

@@ -29,13 +29,12 @@ def render(rows: list[dict[str, Any]]) -> Any:
     from rich.text import Text
 
     datasets = {row["data_sha256"]: row["data"] for row in rows}
-    table = Table(
-        title=f"{', '.join(datasets.values())}: test metrics at the best validation round", title_justify="left"
-    )
-    table.add_column("system")
+    title = f"{', '.join(datasets.values())}: test metrics at the best validation round"
+    table = Table(title=title, title_justify="left", pad_edge=False, show_edge=False)
+    table.add_column("system", overflow="fold")  # on a narrow terminal names give way, not numbers
     for heading in ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull", "canary\n/chance",
                     "sent up\na round", "train"):  # fmt: skip
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cells = [figure(row[f"{kind}.{metric}"]) for kind, metric in COLUMNS]
         mark = "" if row["valid"] else " INVALID"
