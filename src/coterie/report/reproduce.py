@@ -28,8 +28,9 @@ from coterie.report.plan import (
     with_rows,
     write_part,
 )
-from coterie.report.reproduce_display import Progress, aside
+from coterie.report.reproduce_display import Progress
 from coterie.report.sweep_display import duration
+from coterie.report.words import aside
 from coterie.runs import tensors
 from coterie.runs.directory import RunDirectory
 from coterie.runs.drive import Interrupted

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import final
 
 from coterie.report.sweep_display import SILENCE, Remaining
+from coterie.report.words import aside
 from coterie.runs.workers import Event, Job, cpu_seconds
-
-
-def aside(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @final
