@@ -341,26 +341,26 @@ def _drawing(entry: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
         return [
             *lines,
             f"{numbers['rated']} rated and {numbers['unrated']} other items of the most active person. Distance of the "
-            f"two groups' centres over the spread within them: {told}. `figures.item_map` draws it.", "",
+            f"two groups' centres over the spread within them: {told}.", "",
         ]  # fmt: skip
     if "found" in numbers:
         return [*lines, *_points(numbers.get("points", [])), *(f"- {one}" for one in numbers["found"]), "", where, ""]
     if "lines" in numbers:
-        return [*lines, *_ends(numbers), where, ""]
+        return [*lines, *_ends(numbers, *percent(numbers["y"])), where, ""]
     return [*lines, where, ""]
 
 
-def _ends(numbers: Mapping[str, Any]) -> list[str]:
-    """The last value of each curve, a column for each protocol."""
+def _ends(numbers: Mapping[str, Any], scale: float, words: str) -> list[str]:
+    """The last value of each curve of a metric, a column for each protocol."""
+    if scale == 1:
+        return []
     ends = {split(name): (line["x"][-1], line["y"][-1]) for name, line in numbers["lines"].items() if line["y"]}
     columns = list(dict.fromkeys(who for _, who in ends))
-    scale, words = percent(numbers["y"])
     heads = " | ".join(f"{words}{who and f', {who}'}" for who in columns)
     lines = [f"One run of each; the last {numbers['x']} in parentheses.", "", f"| | {heads} |"]
     lines.append("| --- " * (len(columns) + 1) + "|")
-    digits = 1 if scale > 1 else 3
     for system in dict.fromkeys(system for system, _ in ends):
-        shown = [f"{scale * at[1]:.{digits}f} ({at[0]})" if (at := ends.get((system, who))) else "" for who in columns]
+        shown = [f"{scale * at[1]:.1f} ({at[0]})" if (at := ends.get((system, who))) else "" for who in columns]
         lines.append(f"| {system} | {' | '.join(shown)} |")
     return [*lines, ""]
 
